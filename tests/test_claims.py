@@ -26,6 +26,7 @@ from stretto.studies.claims import (
 from stretto.studies.claims_page import file_of, file_text, page_text
 from stretto.studies.measures import COMPARED, TAKEN, is_count, measured
 from stretto.studies.measures import KEYS as MEASURE
+from stretto.studies.model import NET_S
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reproducing.md"
@@ -35,6 +36,16 @@ MEASURED = [(name, claim) for name, claim in CLAIMS if "measure" in claim]
 
 def ids(given):
     return [f"{name}-{claim['id']}" for name, claim in given]
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_no_number_of_a_claim_hangs_on_a_clock(name):
+    study = find_study(name)
+    clocked = [
+        c for c in study.cells if c.time_limit_s not in (None, NET_S) or (c.time_limit_s and c.effort == "thorough")
+    ]
+    numbers = [claim for claim in study.claims if not is_clock(claim)]
+    assert [claim["id"] for claim in numbers if cells_of(claim, replace(study, cells=clocked))] == []
 
 
 # --- the file -----------------------------------------------------------------------------------

@@ -16,6 +16,9 @@ from ..model.topology import Topology
 from ..model.workloads import wan_workload
 from ..topologies import load_topology
 
+NET_S = 300.0
+"""Limit of a cell whose planner stops by counted work: a net, in seconds, many times what that work takes."""
+
 Row = dict[str, Any]
 Progress = Callable[[int, int, str], None]
 
@@ -57,7 +60,8 @@ class Cell:
         shared: a generated workload in place of one collective.
         unsteady: how WAN links change, if they do; drawn anew for each seed.
         seeds: the number of instances, whose mean and spread make the row.
-        effort: how much the planner may try, in counted work.
+        effort: how much the planner may try, in counted work: a level or about so many seconds.
+        time_limit_s: a net where ``effort`` ends the planner's work; what it cuts depends on the machine.
         why_full: why only the full form runs the cell; empty if the short form runs it too.
         contends: whether other schemes on the same request are compared with it; False for a network that
             cannot be built.
@@ -114,18 +118,19 @@ class Cell:
         return replace(topology, transit=drawn.transit) if shared.own_links else drawn, workload
 
 
-def teccl_cells(cell: Cell, limit_s: float, full_limit_s: float, why_search: str) -> tuple[Cell, Cell]:
+def teccl_cells(cell: Cell, effort: str, full_limit_s: float, why_search: str) -> tuple[Cell, Cell]:
     """TE-CCL with its own search for a horizon, in the full form only, and from MTEGCCA's number of epochs.
 
     Args:
         cell: the request, with TE-CCL's mode among its options and ``why_full`` for the short form.
-        limit_s, full_limit_s: the limits from MTEGCCA's number of epochs, and with the own search.
+        effort: how much it may try from MTEGCCA's number of epochs.
+        full_limit_s: seconds with the own search.
         why_search: how long the search may take, in words.
     """
     options = {**cell.options, "epochs": "from-heuristic"}
     return (
         replace(cell, time_limit_s=full_limit_s, why_full=f"TE-CCL's own search for a horizon, up to {why_search}"),
-        replace(cell, scheme=f"{cell.scheme}, from MTEGCCA", options=options, time_limit_s=limit_s),
+        replace(cell, scheme=f"{cell.scheme}, from MTEGCCA", options=options, effort=effort, time_limit_s=NET_S),
     )
 
 

@@ -6,8 +6,8 @@ and by subchunks (figure 10), and the runs that the paper mentions without showi
 and 0.9, 10 to 200 km). Beside them WANs whose links change (:mod:`.unsteady`).
 The paper does not give its node counts. Three sites of four GPUs with one router
 each are the simplest arrangement that fits its numbers (docs: planners/scale-ccl). In the short form TE-CCL
-starts from SCALE-CCL's number of epochs, with up to 8 subchunks and in counted work, and with one subchunk from
-MTEGCCA's with a limit of some seconds; the full form gives it its own search and time.
+starts from SCALE-CCL's number of epochs, with up to 8 subchunks, and with one subchunk from MTEGCCA's, in counted
+work; the full form gives it its own search and time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ SIZES_MB = (1, 4, 16, 64, 256)
 SUBCHUNKS = (1, 2, 4, 8)
 DISTANCES_KM = (10, 50, 100, 150, 200)
 CONNECTIVITIES = (0.5, 0.7, 0.9)
-SOLVE_S, FULL_S = 8.0, 1800.0
+EFFORT = "8"
+"""How much TE-CCL may try from MTEGCCA's epochs, in counted work of about so many seconds."""
+
+FULL_S = 1800.0
+"""Limit of TE-CCL's own search, seconds."""
 
 QUICK: tuple[tuple[str, str, dict[str, str]], ...] = (
     ("scale-ccl", "scale-ccl", {}),
@@ -70,7 +74,7 @@ def _on(topology: str, size: int, figures: tuple[str, ...], chunks: int) -> list
     cells = [request(name, planner=planner, options=options) for name, planner, options in QUICK]
     for mode in ("fast", "slow") if len(figures) > 1 else ():
         cell = request(f"teccl {mode}", planner="teccl", options={"mode": mode})
-        searches, from_mtegcca = teccl_cells(cell, SOLVE_S, FULL_S, "half an hour")
+        searches, from_mtegcca = teccl_cells(cell, EFFORT, FULL_S, "half an hour")
         # in the short form from MTEGCCA's epochs, if seconds suffice
         cells += [searches, from_mtegcca] if chunks == 1 else [searches]
         start = {**cell.options, "epochs": "from-scale-ccl"}

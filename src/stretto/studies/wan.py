@@ -52,7 +52,11 @@ EMULATED_SCALE = 1 / 400
 SEARCH_WORK, FULL_SEARCH_WORK = 0.5, 30.0
 """Work of the solvers of schedules, in units of about a second: in the short form and in the full one."""
 
-TECCL_S, FULL_TECCL_S = 5.0, 600.0
+TECCL_EFFORT = "2.5"
+"""How much TE-CCL may try from MTEGCCA's epochs: about 5 s, as two different collectives have twice the effort."""
+
+FULL_TECCL_S = 600.0
+"""Limit of TE-CCL's own search, seconds."""
 
 
 def _cell(
@@ -88,7 +92,7 @@ def _with_other_routes(topology: str, nodes: int, shared: Shared, why_full: str)
     """TE-CCL in both modes, and ``wan`` with routes that SCALE-CCL chooses."""
     for figure, mode in (("6", "fast"), ("7", "slow")):
         cell = _cell(f"teccl {mode}", topology, nodes, "teccl", shared, (figure,), why_full, {"mode": mode})
-        yield from reversed(teccl_cells(cell, TECCL_S, FULL_TECCL_S, "10 minutes an instance"))
+        yield from reversed(teccl_cells(cell, TECCL_EFFORT, FULL_TECCL_S, "10 minutes an instance"))
     yield _cell("wan, SCALE-CCL's routes", topology, nodes, "scale-ccl+wan", shared, ("6", "7"), why_full)
 
 
