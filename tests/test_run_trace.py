@@ -10,7 +10,7 @@ import pytest
 from stretto.model.collective import Workload, make_collective
 from stretto.planners import run_planner
 from stretto.report.picture import planes_picture
-from stretto.report.run_trace import write_run
+from stretto.report.run_trace import RANKS, write_run
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 
@@ -59,6 +59,18 @@ def test_each_port_shows_what_it_sent_and_when_it_waited(timeline, tmp_path):
     assert sent == plan.size_bytes[(plan.src == plan.src[k]) & (plan.plane == 1)].sum()
     spans = sorted((a, b) for _, a, b in port)
     assert all(b <= a + 1e-6 for (_, b), (a, _) in pairwise(spans))
+
+
+def test_what_overlaps_at_a_port_is_on_rows_of_its_own(timeline, tmp_path):
+    k = int((timeline.plan.plane == 1).nonzero()[0][0])
+    begin, end = float(timeline.start_s[k]), float(timeline.finish_s[k])
+    write_run(timeline, [(k, begin, (begin + end) / 2)], str(tmp_path / "run.json"))
+    spans: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    for e in json.loads((tmp_path / "run.json").read_text())["traceEvents"]:
+        if e["ph"] == "X" and e["pid"] == RANKS:
+            spans.setdefault((e["pid"], e["tid"]), []).append((e["ts"], e["ts"] + e["dur"]))
+    assert len(spans) == len({(int(v), int(p)) for v, p in zip(timeline.plan.src, timeline.plan.plane)}) + 1
+    assert all(b <= a + 1e-6 for row in spans.values() for (_, b), (a, _) in pairwise(sorted(row)))
 
 
 def test_the_picture_says_what_it_marks(timeline):

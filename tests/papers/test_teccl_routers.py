@@ -120,6 +120,21 @@ def test_no_chunk_comes_out_of_a_cycle_of_routers(size, monkeypatch):
     assert solve(program(net, work, 1).model, first=True).status == "optimal"
 
 
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_a_chunk_crosses_routers_that_are_joined_both_ways(count):
+    net = chain(*[1] * (count + 1))
+    model = program(net, Workload((make_collective("broadcast", net, CHUNK),)), 1)
+    built = model.model.built()
+    row = np.repeat(np.arange(len(built.row_upper)), np.diff(built.starts))
+    ahead = np.flatnonzero(net.dst > net.src).tolist()
+    x = model.start_from([copies.Send(0, model.epochs.delay[i], 0, i) for i in ahead])
+    for point in (x, solve(model.model, first=True).x):
+        assert point is not None
+        value = np.bincount(row, weights=built.value * point[built.index], minlength=len(built.row_upper))
+        assert ((built.row_lower - 1e-6 <= value) & (value <= built.row_upper + 1e-6)).all()
+        assert ((built.lower <= point) & (point <= built.upper)).all()
+
+
 def exhaustive(net, grid, sources, wanted, most):
     """The fewest epochs, by trying everything that may be sent, one send after the other, epoch by epoch.
 

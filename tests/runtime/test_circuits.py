@@ -139,6 +139,7 @@ def test_what_planes_join_stays_and_a_plane_that_has_its_matching_does_not_turn(
             circuits.turn(number)
             assert ended(circuits) == [number]
         asked.append(list(switch.asked))
+        assert len(circuits.turns) == len(switch.asked)
         switch.asked.clear()
     # a plane that joins nothing yet takes its first matching in no time; in the second plan that is a turn
     planes = plan.turns.plane.tolist()
@@ -251,7 +252,16 @@ def test_bytes_that_were_on_a_plane_as_it_turned_are_found():
     threads.close()
     traces = threads.traces
     assert off_circuits(plan, traces) == []
-    assert all(waits_of(lower(plan)[v], traces[v], None) is not None for v in range(4))
+    programs = lower(plan)
+    waits = [wait for v in range(4) for wait in waits_of(programs[v], traces[v], None)]
+    assert waits and all(wait.since_s < wait.until_s for wait in waits)
+    # in a paced run nobody waits for a circuit before the time at which the plan sends
+    late = [wait for v in range(4) for wait in waits_of(programs[v], traces[v], 1e9)]
+    assert all(programs[int(plan.src[wait.row])].steps.sends[wait.row].start_s == 0.0 for wait in late)
+    timeline = timeline_of(plan, traces, 1.0)
+    latency_s = np.array([p.latency_s for p in plan.topology.planes])[plan.plane]
+    assert latency_s.min() > 0
+    assert timeline.finish_s == pytest.approx(np.maximum(timeline.arrival_s - latency_s, timeline.start_s), abs=1e-12)
     last, controller = plan.transfer_count - 1, traces[4]
     turns = np.flatnonzero(plan.turns.plane == plan.plane[last])
     traces[int(plan.src[last])].sent_s[last] = controller.arrived_s[plan.transfer_count + int(turns[-1])] - 1e-6
