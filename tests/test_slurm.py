@@ -144,6 +144,11 @@ def test_what_is_wrong_with_a_conf_is_named(read, text, words):
         (SLURM_YAML, "?topology=none", "no topology 'none'; there are blocks, fabric, flat"),
         (SLURM_YAML.replace("s[1-2]", "[s1]"), "", "topology 'fabric': 'children' must be text"),
         (SLURM_YAML.replace("switches:", "switch:"), "", "'switches' must be a list of objects"),
+        (SLURM_YAML.replace("- topology: flat", "- 5: x\n  topology: flat"), "?topology=flat", "is 5, flat: only tree"),
+        *(
+            (SLURM_YAML.replace("topology: flat", f"topology: {value}"), "", "not of its type")
+            for value in ("!!int ''", "!!bool maybe", "!!timestamp now")
+        ),
         (SLURM_YAML.replace("block: b1", "block: &b b1"), "", "anchors or aliases"),
         (SLURM_YAML.replace("cluster_default: true", "cluster_default: ["), "", "is no YAML"),
         (SLURM_YAML, "?hosts=x*", "none of its 4 hosts \\(node1, node2, node3, ...\\) fits x\\*"),

@@ -57,6 +57,7 @@ def test_domains_alone_are_groups(read):
         (TOPOGRAPH.replace('["leaf-b", "spine"]', '["spine", "spine"]'), "instance 2: names a switch twice"),
         (TOPOGRAPH.replace('["leaf-b", "spine"]', '["spine", "leaf-a"]'), "is above itself"),
         (KUBERNETES.replace("tier-0", "tier-x"), "item 0: a tier must be a whole number"),
+        (KUBERNETES.replace("tier-0", "tier---5"), "item 0: a tier must be a whole number"),
         (KUBERNETES.replace("fabric.", "f."), "none of its nodes has a switch above it"),
     ],
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,32 @@ def test_a_damaged_file_never_ends_in_a_traceback(tmp_path_factory, name, change
 @given(content=st.binary(max_size=200))
 def test_random_bytes_never_end_in_a_traceback(tmp_path_factory, name, content):
     loads_or_says_why(tmp_path_factory.mktemp("fuzz") / name, content)
+
+
+MANY = 100_000
+PORT = '1 1[ ] ==( 4X 25.78125 Gbps Active/ LinkUp)==> 2 17[ ] "N"\n'
+NODE = 'Switch 40 "S-1" # "a"\n'
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("links.txt", PORT + "1 1[ ] ==( x)" + " " * MANY + "==x\n"),
+        ("links.txt", PORT + "==(Down" * (MANY // 7)),
+        ("links.txt", PORT + "Switch: " + " " * MANY + "x\n"),
+        ("links.txt", "a " + "]==()" * (MANY // 5)),
+        ("links.txt", "a " + "]==()(HOQ)" * (MANY // 10)),
+        ("net.txt", NODE + "[1]" + " " * MANY + "x"),
+        ("report.txt", "CA 1 1 0x1 4x HDR - SW 2 2 0x2 ( '" + "' - '" * (MANY // 5)),
+        ("f.yaml", "\n" * MANY + "x: 1"),
+        ("topology.conf", "SwitchName=a Nodes=b" + " " * MANY + "c"),
+        ("smi.txt", "GPU0 GPU1\nGPU0 X NV1\nGPU1 NV1 X\n" + "\n" * MANY + "z"),
+    ],
+)
+def test_long_lines_take_no_more_time_than_their_length(tmp_path, name, text):
+    began = time.process_time()
+    loads_or_says_why(tmp_path / name, text.encode())
+    assert time.process_time() - began < 1.5, "the square of the length would take 5 s or more"
 
 
 @pytest.mark.parametrize("name", ["f.graphml", "f.gml"])

@@ -21,7 +21,7 @@ Items = list[tuple[str, Any]]
 
 def begins_graph(text: str) -> bool:
     """Whether a line of the beginning opens a graph."""
-    return bool(re.search(r"(?mi)^\s*graph\s*(\[|$)", text[:10_000]))
+    return bool(re.search(r"(?mi)^[ \t]*graph\s*(\[|$)", text[:10_000]))
 
 
 def parse(text: str, where: str) -> Graph:

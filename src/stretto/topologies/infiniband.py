@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,17 +35,19 @@ _SIGNALS = {
     212.5: "XDR",
 }
 MOST_PORTS = 1_000_000
+MOST_LINE = 1000
+"""Characters of a line; the programs print fewer than 300. Expressions below may take the square of it in time."""
 
 _NODE = re.compile(r'^(Switch|Ca|Rt)\s+\d+\s+"([^"]+)"\s*#\s*"([^"]*)"')
-_CABLE = re.compile(r'^\[(\d+)\](?:\[ext \d+\])?\s*(?:\([^)]*\))?\s*"([^"]+)"\[(\d+)\]([^#]*)#(.*)$')
+_CABLE = re.compile(r'^\[(\d+)\](?:\[ext \d+\])?(?:\s*\([^)]*\))?\s*"([^"]+)"\[(\d+)\]([^#]*)#(.*)$')
 _SPEED = re.compile(r"\b(\d+)x(SDR|DDR|QDR|FDR10|FDR|EDR|HDR|NDR|XDR)\b")
-_HEADER = re.compile(r"^\s*(Switch|CA|Router):\s*(?:0x[0-9a-fA-F]+\s+)?(.*?):?\s*$")
+_HEADER = re.compile(r"^\s*(Switch|CA|Router):\s*(?:0x[0-9a-fA-F]+\s+)?(.*?):?$")
 _LINK = re.compile(
-    r'^\s*(?:0x[0-9a-fA-F]+\s+)?(?:"([^"]*)"\s+)?(\d+)\s+(\d+)\[[^\]]*\]\s*==\(\s*(.*?)\)\s*(?:\(HOQ[^)]*\))?\s*==>\s*'
+    r'^\s*(?:0x[0-9a-fA-F]+\s+)?(?:"([^"]*)"\s+)?(\d+)\s+(\d+)\[[^\]]*\]\s*==\(\s*(.*?)\)(?:\s*\(HOQ[^)]*\))?\s*==>\s*'
     r'(?:0x[0-9a-fA-F]+\s+)?(\d+)\s+(\d+)\[[^\]]*\]\s*"([^"]*)"'
 )
-_DOWN = re.compile(r"==\([^)]*(?:Down|Init|Polling|Disabled)[^)]*\).*==>|\"Port not available\"")
-_RATE = re.compile(r"(\d+)X\s+([\d.]+)\s*Gbps(\s*\(FDR10\))?\s+Active")
+_DOWN = re.compile(r"==\([^()]*(?:Down|Init|Polling|Disabled)[^()]*\)|\"Port not available\"")
+_RATE = re.compile(r"\b(\d+)X\s+([\d.]+)\s*Gbps(\s*\(FDR10\))?\s+Active")
 _REPORT = re.compile(
     r"^(CA|SW|RT)\s+(\d+)\s+(\d+)\s+0x[0-9a-fA-F]+\s+(\d+)x\s+(\w+)\s+-\s+(CA|SW|RT)\s+(\d+)\s+(\d+)\s+0x[0-9a-fA-F]+\s+"
     r"\(\s*'(.*)'\s+-\s+'(.*)'\s*\)\s*$"
@@ -143,15 +146,23 @@ def begins_netdiscover(text: str) -> bool:
 
 def begins_linkinfo(text: str) -> bool:
     """Whether a line of the beginning is a port as iblinkinfo prints it."""
-    return bool(re.search(r"(?m)\]\s*==\(.*\)(\s*\(HOQ.*\))?\s*==>", text[:100_000]))
+    return any("==>" in row and re.search(r"\]\s*==\(", row) for row in text[:100_000].splitlines())
+
+
+def _lines(text: str, where: str) -> Iterator[tuple[str, str]]:
+    """Each line without spaces at its end, after its place; InputError if one is too long."""
+    for number, row in enumerate(text.splitlines(), start=1):
+        place = f"{where}, line {number}"
+        if len(row) > MOST_LINE:
+            raise InputError(f"has more than {MOST_LINE} characters", place)
+        yield place, row.rstrip()
 
 
 def parse_netdiscover(text: str, where: str, settings: dict[str, Any]) -> Topology:
     """The topology of ibnetdiscover's output."""
     fabric = Fabric(where)
     own = ""
-    for line, row in enumerate(text.splitlines(), start=1):
-        place = f"{where}, line {line}"
+    for place, row in _lines(text, where):
         if row.startswith(("Switch", "Ca\t", "Ca ", "Rt")):
             match = _NODE.match(row)
             if match is None:
@@ -177,16 +188,17 @@ def parse_netdiscover(text: str, where: str, settings: dict[str, Any]) -> Topolo
 
 def begins_report(text: str) -> bool:
     """Whether a line of the beginning is a port as ibnetdiscover reports it with ``--ports``."""
-    return any(_REPORT.match(row) for row in text[:100_000].splitlines()[:1000])
+    rows = text[:100_000].splitlines()[:1000]
+    return any(len(row) <= MOST_LINE and _REPORT.match(row) for row in rows)
 
 
 def parse_report(text: str, where: str, settings: dict[str, Any]) -> Topology:
     """The topology of ibnetdiscover's report of ports; nodes are known by their LIDs."""
     fabric = Fabric(where)
-    for line, row in enumerate(text.splitlines(), start=1):
+    for place, row in _lines(text, where):
         if " - " not in row or row.startswith("#"):
             continue  # a port that is not joined
-        place, match = f"{where}, line {line}", _REPORT.match(row)
+        match = _REPORT.match(row)
         if match is None:
             raise InputError(
                 f"{shown(row)} is no port as in SW 4 1 0x... 4x HDR - CA 5 1 0x... ( 'leaf' - 'host' )", place
@@ -205,8 +217,7 @@ def parse_linkinfo(text: str, where: str, settings: dict[str, Any]) -> Topology:
     fabric = Fabric(where)
     kind, name, headers = "", "", False
     ports: dict[Key, set[int]] = {}
-    for line, row in enumerate(text.splitlines(), start=1):
-        place = f"{where}, line {line}"
+    for place, row in _lines(text, where):
         header = _HEADER.match(row)
         if "==(" not in row:
             if header:

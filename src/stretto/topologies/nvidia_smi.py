@@ -42,7 +42,7 @@ SETTINGS = (
 )  # fmt: skip
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_LEGEND = re.compile(r"^\s*(NIC\d+):\s+(\S+)\s*$", re.MULTILINE)
+_LEGEND = re.compile(r"^[ \t]*(NIC\d+):[ \t]+(\S+)[ \t]*$", re.MULTILINE)
 
 
 @dataclass(frozen=True)

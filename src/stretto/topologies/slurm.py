@@ -40,9 +40,8 @@ def begins_conf(words: list[str]) -> bool:
 
 def begins_yaml(text: str) -> bool:
     """Whether a YAML is a list of topologies, each with a name."""
-    return (
-        bool(re.search(r"(?m)^\s*-\s+[\"']?topology[\"']?\s*:", text[:100_000])) and "npus_count" not in text[:100_000]
-    )
+    start = text[:100_000]
+    return bool(re.search(r"(?m)^[ \t]*-\s+[\"']?topology[\"']?\s*:", start)) and "npus_count" not in start
 
 
 def parse_conf(text: str, where: str, settings: dict[str, Any]) -> Topology:
@@ -74,7 +73,7 @@ def _rows(text: str, where: str) -> Iterator[tuple[int, Row]]:
         if part.endswith("\\"):
             begun += part[:-1] + " "
             continue
-        words, at = re.sub(r"\s*=\s*", "=", begun + part).split(), first
+        words, at = "=".join(map(str.strip, (begun + part).split("="))).split(), first
         begun, first = "", 0
         row: Row = {}
         for word in words:
@@ -114,7 +113,7 @@ def parse_yaml_list(text: str, where: str, settings: dict[str, Any]) -> Topology
             for s in found
         ]
         return _tree(rows, where, settings)
-    kinds = ", ".join(key for key in unit if key not in ("topology", "cluster_default"))
+    kinds = ", ".join(one_line(str(key))[:60] for key in unit if key not in ("topology", "cluster_default"))
     raise InputError(f"is {kinds or 'empty'}: only tree and block say how hosts are joined", place)
 
 

@@ -113,8 +113,8 @@ def real(text: object, what: str, where: str | None, above: bool = False) -> flo
 def count(text: object, what: str, where: str | None, least: int = 0, most: int = 10**9) -> int:
     """A whole number within limits from a file's text or number, else InputError."""
     value = text if isinstance(text, int) and not isinstance(text, bool) else None
-    if isinstance(text, str) and text.strip().lstrip("-").isascii() and text.strip().lstrip("-").isdigit():
-        value = int(text) if len(text) <= 20 else None
+    if isinstance(text, str) and re.fullmatch(r"-?\d{1,18}", text.strip(), re.ASCII):
+        value = int(text)
     if value is None or not least <= value <= most:
         raise InputError(f"{what} must be a whole number from {least} to {most}, not {shown(text)}", where)
     return value
@@ -178,8 +178,10 @@ def parse_yaml(text: str, where: str, most_brackets: int | None = None) -> Any:
         raise InputError("has YAML anchors or aliases, which could grow without bound; write values out", where)
     try:
         return yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except yaml.YAMLError as error:
         raise InputError(f"is no YAML: {one_line(str(error))[:200]}", where) from None
+    except (ValueError, LookupError, AttributeError, TypeError, RecursionError) as error:  # of a tag such as !!int ""
+        raise InputError(f"has a value that is not of its type: {one_line(str(error))[:200]}", where) from None
 
 
 def json_text(value: Any, pad: str = "") -> str:
