@@ -40,7 +40,7 @@ def test_a_dump_of_several_servers_keeps_each(read):
 def test_a_network_card_has_the_smaller_of_its_port_and_its_pcie_link(read):
     card = '<nic><net name="mlx5_0" dev="0" speed="{}" port="1"/></nic>'
     gpu = pci("0000:01:00.0", '<gpu dev="0" sm="90" rank="0"/>')
-    for speed, width in (("100000", 12.5e9), ("400000", 24e9), ("-1", 1.25e9)):
+    for speed, width in (("100000", 12.5e9), ("400000", 24e9), ("1111", 138.875e6), ("-1", 1.25e9)):
         net = read(
             server(gpu, gpu.replace("01:00", "02:00").replace('"0"', '"1"'), pci("0000:03:00.0", card.format(speed)))
         )

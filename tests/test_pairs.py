@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -155,6 +156,25 @@ def test_a_table_of_nodes_caps_nodes_and_sites(read):
     assert ways["east out", "c in"][0] == 2e9, "of a and of b"
     assert ways["a out", "b"][0] == 1e9, "inside the site its cap does not count"
     assert ways["c", "a"][0] == 1e9
+
+
+@pytest.mark.parametrize("mark", [",", " "])
+def test_a_table_of_too_many_rows_is_refused_before_all_are_kept(read, monkeypatch, mark):
+    monkeypatch.setattr("stretto.topologies.tables.MOST_ROWS", 3)
+    rows = [f"{a},{b},1Gbit/s" for a, b in permutations("abc", 2)]
+    text = "\n".join(["src,dst,bandwidth", *rows]).replace(",", mark)
+    assert read("\n".join(text.splitlines()[:3])).link_count == 4
+    with pytest.raises(InputError, match="has more than 3 rows"):
+        read(text)
+
+
+def test_a_site_may_have_the_name_of_its_node(read):
+    rows = "src,dst,Gbps\na,b,8\nb,a,8\n"
+    ways = links(read(rows, nodes="node,site,uplink_Gbps,downlink_Gbps\na,a,4,4\nb,b,,\n,a,2,2\n"))
+    to_b = [("a", "a out"), ("a out", "site a up"), ("site a up", "site a out"), ("site a out", "b")]
+    to_a = [("b", "site a in"), ("site a in", "site a down"), ("site a down", "a in"), ("a in", "a")]
+    assert {*ways} == {*to_b, *to_a}
+    assert [ways[way][0] * 8e-9 for way in to_b] == [4, 8, 2, 8]
 
 
 @pytest.mark.parametrize(

@@ -124,13 +124,22 @@ class Network:
         enters = (self.sites.get(dst.site or "") if apart else None) or Ends()
         tail: list[tuple[Place, float | None]] = [((a, ""), None)]
         tail += [((a, "out"), src.up)] * (src.up is not None)
-        tail += [((f"{src.site}", "up"), None), ((f"{src.site}", "out"), leaves.up)] * (leaves.up is not None)
+        if leaves.up is not None:
+            tail += [((self._border(src.site), "up"), None), ((self._border(src.site), "out"), leaves.up)]
         head: list[tuple[Place, float | None]] = []
-        head += [((f"{dst.site}", "in"), PAIR), ((f"{dst.site}", "down"), enters.down)] * (enters.down is not None)
+        if enters.down is not None:
+            head += [((self._border(dst.site), "in"), PAIR), ((self._border(dst.site), "down"), enters.down)]
         head += [((b, "in"), None)] * (dst.down is not None)
         head += [((b, ""), dst.down)]
         places = [*tail, (head[0][0], PAIR), *head[1:]]
         return [((x, y), cap) for (x, _), (y, cap) in pairwise(places)]
+
+    def _border(self, site: str | None) -> str:
+        """What the switches of a site are called after: the site, unless a node has the same name."""
+        name = site or ""
+        while name in self.nodes:
+            name = f"site {name}"
+        return name
 
     def _latencies(self, every: float | None) -> dict[Names, float]:
         """The latency of each pair: as given, else that of the way back, of the shortest known way, or the median."""

@@ -38,8 +38,8 @@ from . import (
     values,
 )
 from .files import topology_from_json
-from .tables import MOST_ROWS, Table, read_table
-from .values import named, shown, tag
+from .tables import Table, read_table
+from .values import TooManyRows, named, shown, tag
 from .wan import SETTINGS as OF_LINKS
 from .wan import Graph, check_connected, to_topology
 
@@ -76,7 +76,7 @@ class Content:
         self.ending = os.path.splitext(where)[1].lower()
         start = text.lstrip()[:1]
         # YAML may begin with a brace too
-        is_json = start in ("{", "[") and start != "" and self.ending not in (".yml", ".yaml")
+        is_json = start in ("{", "[") and self.ending not in (".yml", ".yaml")
         self.syntax = "json" if is_json else "xml" if start == "<" else "text"
 
     @cached_property
@@ -102,6 +102,8 @@ class Content:
         """The rows, None if the file is no table at all."""
         try:
             return read_table(self.text, self.where) if self.syntax == "text" else None
+        except TooManyRows:
+            raise
         except InputError:
             return None
 
@@ -128,10 +130,7 @@ def _with_table(fits: Callable[[Table], bool]) -> Callable[[Content], bool]:
 
 
 def _table_of(content: Content) -> Table:
-    table = content.table or read_table(content.text, content.where)
-    if len(table.rows) > MOST_ROWS:
-        raise InputError(f"has more than {MOST_ROWS} rows", content.where)
-    return table
+    return content.table or read_table(content.text, content.where)
 
 
 TABLES = ("unit", "directed", "nodes")

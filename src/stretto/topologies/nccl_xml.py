@@ -84,8 +84,8 @@ class _Dump:
             name = net.get("name") or ""
             place = f"{self.where}, net {shown(name)}"
             dev = count(net.get("dev"), "net dev", place)
-            speed = real(net.get("speed") or "0", "speed", place) if net.get("speed", "").strip("-1") else 0.0
             # NCCL takes 10 Gbit/s where a card does not say its speed
+            speed = 0.0 if net.get("speed") in (None, "", "-1") else real(net.get("speed"), "speed", place)
             self.servers.below(NIC, above, min(width, (speed or 10_000) * 1e6 / 8), name, (dev,))
 
     def nvlinks(self) -> None:

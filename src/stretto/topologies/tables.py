@@ -7,6 +7,7 @@ unit of its own (``10 Gbps``), and must where the column has none.
 
 from __future__ import annotations
 
+import io
 import math
 import re
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from functools import cache
 
 from ..model.errors import InputError
 from ..model.units import parse_bandwidth, parse_time
-from .values import parse_csv, shown
+from .values import first_rows, parse_csv, shown
 
 MOST_ROWS = 1_000_000
 DELIMITERS = ",;\t"
@@ -91,7 +92,7 @@ class Table:
 
 def delimiter(text: str) -> str:
     """The character that parts cells: what the first line that is not blank has most of, a space if it has none."""
-    first = next((line for line in text.splitlines() if line.strip() and not line.startswith("#")), "").strip(" ")
+    first = next((line for line in io.StringIO(text) if line.strip() and not line.startswith("#")), "").strip(" \r\n")
     mark = max(DELIMITERS, key=first.count)
     return mark if mark in first or " " not in first else " "
 
@@ -101,13 +102,15 @@ def read_table(text: str, where: str) -> Table:
 
     Raises:
         InputError: it is no CSV, or is empty.
+        TooManyRows: it has more than :data:`MOST_ROWS` rows, comments among them.
     """
     mark = delimiter(text)
     if mark == " ":
-        words = ((line, row.split()) for line, row in enumerate(text.splitlines(), start=1))
-        rows = [(line, row) for line, row in words if row and not row[0].startswith("#")]
+        words = ((line, row.split()) for line, row in enumerate(io.StringIO(text), start=1))
+        found = first_rows(((line, row) for line, row in words if row), where, MOST_ROWS)
     else:
-        rows = [(line, row) for line, row in parse_csv(text, where, mark) if not row[0].startswith("#")]
+        found = parse_csv(text, where, mark, MOST_ROWS)
+    rows = [(line, row) for line, row in found if not row[0].startswith("#")]
     if not rows:
         raise InputError("is empty; a table begins with the names of its columns", where)
     return Table(where, rows[0][1], rows[1:], mark)

@@ -23,9 +23,7 @@ def fits(table: Table) -> bool:
 
 def parse(text: str, where: str) -> Topology:
     """The topology of the rows."""
-    lines = parse_csv(text, where)
-    if len(lines) > MOST_ROWS:
-        raise InputError(f"has more than {MOST_ROWS} rows", where)
+    lines = parse_csv(text, where, most_rows=MOST_ROWS)
     if not lines:
         raise InputError("is empty; TACOS's CSV begins with the number of NPUs", where)
     nodes = count(lines[0][1][0], "the number of NPUs in line 1", where, 2, MOST_NODES)

@@ -8,7 +8,8 @@ import json
 import math
 import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any, TypeVar
 from xml.etree.ElementTree import ParseError
 
@@ -144,14 +145,31 @@ def read_text(path: str) -> str:
         raise InputError(f"is not UTF-8 text (byte {error.start}); save it as UTF-8", path) from None
 
 
-def parse_csv(text: str, where: str, delimiter: str = ",") -> list[tuple[int, list[str]]]:
-    """The rows of a CSV text that are not blank, each with the number of its last line; InputError if it is no CSV."""
+class TooManyRows(InputError):
+    """A table has more rows than are read, so that a large file does not fill the memory."""
+
+
+def parse_csv(text: str, where: str, delimiter: str = ",", most_rows: int | None = None) -> list[tuple[int, list[str]]]:
+    """The rows of a CSV text that are not blank, each with the number of its last line.
+
+    Raises:
+        InputError: it is no CSV.
+        TooManyRows: it has more than ``most_rows``.
+    """
     reader = csv.reader(io.StringIO(text), delimiter=delimiter)
+    stripped = ((reader.line_num, [cell.strip() for cell in row]) for row in reader)
     try:
-        stripped = [(reader.line_num, [cell.strip() for cell in row]) for row in reader]
+        return first_rows(((line, row) for line, row in stripped if any(row)), where, most_rows)
     except csv.Error as error:
         raise InputError(f"line {reader.line_num}: is no CSV: {error}", where) from None
-    return [(line, row) for line, row in stripped if any(row)]
+
+
+def first_rows(rows: Iterable[tuple[int, list[str]]], where: str, most_rows: int | None) -> list[tuple[int, list[str]]]:
+    """All rows; TooManyRows if there are more than ``most_rows``."""
+    found = list(islice(rows, None if most_rows is None else most_rows + 1))
+    if most_rows is not None and len(found) > most_rows:
+        raise TooManyRows(f"has more than {most_rows} rows", where)
+    return found
 
 
 def parse_json(text: str, where: str) -> Any:
