@@ -114,6 +114,18 @@ def test_what_is_not_copied_costs_the_least_over_cheapest_paths_and_is_bounded_f
     assert all(row["completion_s"] >= row["bound_s"] for row in found.rows)
 
 
+def test_a_plan_that_costs_nothing_has_a_bound_without_links_that_have_a_price():
+    free = [(0, 1, 1e9, 1e-6), (0, 2, 2e9, 1e-6)]
+    dear = [(a, b, 1e9, 1e-6) for a, b in ((1, 0), (1, 2), (2, 0), (2, 1))]
+    net = make_topology("free", [0, 0, 0], free + dear, usd_per_byte=[0.0] * 2 + [1e-10] * 4)
+    c = make_collective("scatter", net, 3_000_000)
+    bound_s, more_s = least_seconds(merged(net, c), c, [0.0, 1e-4], 1e6)
+    assert bound_s == pytest.approx(1e-3, rel=1e-5), "1 MB over the free link of 1 GB/s"
+    assert more_s == pytest.approx(2e-3 / 3, rel=1e-5), "a third of the money would do"
+    found = st.front("scatter", net, 3_000_000, points=1)
+    assert found.rows[0]["cost_usd"] == 0 and found.rows[0]["completion_s"] >= bound_s
+
+
 def test_less_money_needs_more_time_for_flows_too():
     """Two ways from a to b: a fast one that costs, and a slow free one over c."""
     links = [(0, 1, 9e6, 0.0), (0, 2, 1e6, 0.0), (2, 1, 1e6, 0.0), (1, 2, 1e6, 0.0), (2, 0, 1e6, 0.0), (1, 0, 9e6, 0.0)]

@@ -79,7 +79,14 @@ def test_what_a_launcher_leaves_out_is_said_in_one_line(environment, words):
 
 @pytest.mark.parametrize(
     ("nodelist", "first"),
-    [("gpu[07-09,12]", "gpu07"), ("a,b", "a"), ("login", "login"), ("r[1,3]n,x", "r1n"), ("n[3],m[1-2]", "n3")],
+    [
+        ("gpu[07-09,12]", "gpu07"),
+        ("a,b", "a"),
+        ("login", "login"),
+        ("r[1,3]n,x", "r1n"),
+        ("n[3],m[1-2]", "n3"),
+        ("r[1-2]n[01-16]", "r1n01"),
+    ],
 )
 def test_the_first_host_of_slurms_list(nodelist, first):
     assert first_host(nodelist) == first
@@ -214,14 +221,28 @@ def test_versions_that_differ_are_refused_with_both_hosts():
     assert "a has stretto 2.0, b has 1.0; install one version" in str(raised[0])
 
 
-def test_what_is_no_measurement_is_named():
+@pytest.mark.parametrize("line", ["Welcome to b", '{"name": "b"}', '{"name": "b", "value": 0, "patience_s": "now"}'])
+def test_what_is_no_measurement_is_named(line):
     def work(rank: int, exchange: Exchange) -> None:
         if rank:
-            exchange._writer.write("Welcome to b\n")
+            exchange._writer.write(f"{line}\n")
             exchange._writer.flush()
         exchange.share("hello", 0)
 
-    assert "rank 1: it wrote 'Welcome to b' instead" in str(together(2, work, Notes())[-1])
+    assert f"rank 1: it wrote {line!a} instead" in str(together(2, work, Notes())[-1])
+
+
+def test_a_line_without_an_end_is_not_kept_for_ever(monkeypatch):
+    monkeypatch.setattr("stretto.measure.meeting.MOST_LINE", 1000)
+
+    def work(rank: int, exchange: Exchange) -> None:
+        if rank:
+            exchange._writer.write("x" * 2000)
+            exchange._writer.flush()
+            exchange._hear()
+        exchange.share("hello", 0)
+
+    assert "rank 1: it wrote a line of over 1000 bytes" in str(together(2, work, Notes())[-1])
 
 
 def free_port() -> int:
@@ -266,6 +287,8 @@ def stretto(*arguments: str, code: int = 0) -> Any:
         (("--hosts", "a,b", "--ssh", "sh -c 'echo no route >&2; exit 255'"), r"rank \d \([ab]\): no route"),
         (("--hosts", "a,b", "--ssh", "no-such-command"), "no-such-command cannot be started"),
         (("--hosts", "a,b", "--ssh", "echo"), r"wrote '[ab] stretto measure --worker' instead"),
+        (("--hosts", "a,b", "--ssh", "ssh '"), "--ssh: .* is no command: No closing quotation"),
+        (("--hosts", "a,b", "--command", ""), "--command: is empty"),
         (("--hosts", "a"), "--hosts: 1 hosts"),
         (("--hosts-file", "missing.txt"), "missing.txt"),
         (("--hosts", "a,b", "--hosts-file", "x"), "either"),

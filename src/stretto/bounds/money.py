@@ -93,7 +93,7 @@ def _least_usd(topology: Topology, c: Collective) -> float:
 
 def least_tree_usd(net: Merged, c: Collective) -> float:
     """US dollars that an AllReduce costs at least by an in-tree and an out-tree of the same root, other collectives by
-    any plan, about: what :func:`priced_rates` of trees needs as its budget."""
+    any plan, about: what :func:`.priced.fastest_within` needs as its budget."""
     node, price = _prices(net)
     total = 0.0
     for (held_bytes, wanted_bytes), size in _pieces(c, node).items():

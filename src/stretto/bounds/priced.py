@@ -27,6 +27,10 @@ ROUNDING = 1e-6
 MOST_UNKNOWNS = 6_000
 """Unknowns of a program of flows (sources times links) up to which it is solved; that takes about a second."""
 
+NOTHING = 1e-12
+"""Share of all bytes: a link over which not even that share is affordable may carry it all the same, since HiGHS takes
+no coefficients above 1e15, as the link's price would have in the row for the money. A bound becomes no higher by it."""
+
 PRICE_WEIGHT = 1e-6
 """What all bytes over the dearest links count beside the time, so that of equally fast flows a cheap one is taken. A
 bound has no such weight."""
@@ -94,12 +98,15 @@ def _flows(net: Merged, c: Collective, most_usd: float, relaxed: bool) -> Fluid 
     wanted = np.zeros((len(sources), nodes))
     np.add.at(wanted, (row, goal[crossing]), c.piece_bytes[crossing] / unit)
     wanted[np.arange(len(sources)), sources] = -wanted.sum(axis=1)
-    price = topology.usd_per_byte * unit / max(most_usd, 1e-300)
+    price = topology.usd_per_byte * unit
+    affordable = price * NOTHING <= most_usd
+    price = np.where(affordable, price / max(most_usd, 1e-300), 0.0)
     model, fastest = Model(), float(topology.bandwidth.max())
     dear = (0.0 if relaxed else PRICE_WEIGHT) * np.tile(
         topology.usd_per_byte / max(float(topology.usd_per_byte.max()), 1e-300), len(sources)
     )
-    flow = model.columns(len(sources) * links, 0.0, INFINITY, dear)
+    most = np.tile(np.where(affordable, INFINITY, NOTHING), len(sources))
+    flow = model.columns(len(sources) * links, 0.0, most, dear)
     time = model.columns(1, 0.0, INFINITY, 1.0)
     every = np.arange(len(flow))
     of_source, link = np.divmod(every, links)

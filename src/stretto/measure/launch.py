@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from ..model.errors import InputError
+from ..topologies.hostlist import expand
 
 MEETING_PORT = 29710
 """Port at which rank 0 listens, where nothing names one."""
@@ -102,11 +103,12 @@ def _whole(text: str, name: str, least: int, most: int) -> int:
 
 
 def first_host(nodelist: str) -> str:
-    """The first host of a list as Slurm writes it: ``node[01-04,07],login`` is node01 and others."""
-    found = re.match(r"([^\[,]*)(?:\[([^\]]+)\])?([^\[,]*)", nodelist)
-    prefix, inside, suffix = found.groups() if found else ("", None, "")
-    first = re.split("[,-]", inside)[0] if inside else ""
-    return f"{prefix}{first}{suffix}"
+    """The first host of a list as Slurm writes it: ``rack[1-2]n[01-04],login`` is rack1n01 and others.
+
+    Raises:
+        InputError: it is no such list.
+    """
+    return expand(nodelist, "SLURM_STEP_NODELIST")[0]
 
 
 def hosts_in(text: str, where: str) -> list[tuple[str, str]]:

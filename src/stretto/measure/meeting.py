@@ -28,6 +28,7 @@ LATE = 2.0
 """Multiple of the timeout for which the hub waits for the others once one rank has shared a value: a rank may itself
 wait for the timeout before it names the one at fault."""
 MOST_LINE = 1 << 26
+"""Bytes of a line at most."""
 
 
 class Source(Protocol):
@@ -164,11 +165,16 @@ class Hub:
             more = os.read(line.input, 1 << 16)
         except OSError:
             more = b""
+        searched = len(line.partial)
         line.partial += more
-        while (at := line.partial.find(b"\n")) >= 0:
+        while (at := line.partial.find(b"\n", searched)) >= 0:
+            searched = 0
             text = bytes(line.partial[:at])
             del line.partial[: at + 1]
             self._take(rank, line, text)
+        if len(line.partial) > MOST_LINE:
+            self.failure = self.failure or PeerFailed(self.names[rank], f"it wrote a line of over {MOST_LINE} bytes")
+            return False
         return bool(more)
 
     def _take(self, rank: int, line: _Line, text: bytes) -> None:
@@ -183,7 +189,10 @@ class Hub:
             elif "end" in message:
                 line.ended = True
             else:
-                line.value = {**message, "since": time.monotonic(), "name": message["name"]}
+                line.value = {
+                    "name": str(message["name"]), "value": message["value"],
+                    "patience_s": float(message["patience_s"]), "since": time.monotonic(),
+                }  # fmt: skip
         except (ValueError, TypeError, KeyError):
             shown = text[:60].decode(errors="replace")
             self.failure = self.failure or PeerFailed(self.names[rank], f"it wrote {shown!a} instead of a measurement")

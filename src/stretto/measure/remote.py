@@ -32,9 +32,10 @@ class Remote:
         self.hosts = hosts
         self.processes: list[subprocess.Popen[bytes]] = []
         self.errors: list[IO[bytes]] = []
+        before, after = _words(ssh, "--ssh"), _words(command, "--command")
         for host in hosts:
             said = tempfile.TemporaryFile()  # noqa: SIM115
-            words = [*shlex.split(ssh), host, *shlex.split(command), "measure", "--worker"]
+            words = [*before, host, *after, "measure", "--worker"]
             try:
                 process = subprocess.Popen(
                     words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, bufsize=0
@@ -85,6 +86,17 @@ class Remote:
                 process.stdout.close()
         for said in self.errors:
             said.close()
+
+
+def _words(text: str, option: str) -> list[str]:
+    """The words of a command; InputError if there is none, or a quotation does not end."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise InputError(f"{text!r} is no command: {error}", option) from None
+    if not words:
+        raise InputError("is empty; give a command", option)
+    return words
 
 
 @contextlib.contextmanager
