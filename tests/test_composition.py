@@ -50,6 +50,14 @@ def test_only_nvswitches_that_multicast_can_sum(spec, sums):
             load_topology(f"{spec}?sharp=sites")
 
 
+@pytest.mark.parametrize(
+    ("spec", "said"), [("h100:8", True), ("h100:8?nics=nodes", True), ("h100:8?sharp=sites", False), ("a100:8", False)]
+)
+def test_a_server_says_that_its_nvswitches_can_sum_and_how(spec, said):
+    assert any("?sharp=sites" in note for note in load_topology(spec).notes) == said
+    assert any("?sharp=sites" in note for note in compose(spec, 2, "wan").notes) == said
+
+
 def test_nvswitches_may_be_nodes_of_their_own():
     net = load_topology("gb200?nvswitches=9&sharp=sites")
     assert net.reduces.sum() == 9 and set(net.bandwidth) == {100e9}

@@ -49,7 +49,8 @@ def storing_bound(topology: Topology, workload: Workload, from_s: float) -> Boun
         return None
     out, into = (np.bincount(at, topology.bandwidth, topology.node_count) for at in (topology.src, topology.dst))
     pairs = [(c, *_pairs(c)) for c in workload.collectives if len(c.piece_bytes) * len(c.ranks) <= MOST_ENTRIES]
-    alone_s = [(c, size.max(initial=0) / min(out[c.ranks].min(), into[c.ranks].min())) for c, size, *_ in pairs]
+    with np.errstate(divide="ignore"):  # a rank that only sends or only receives
+        alone_s = [(c, size.max(initial=0) / min(out[c.ranks].min(), into[c.ranks].min())) for c, size, *_ in pairs]
     if all(seconds < LEAST_SHARE * (from_s - c.start_s) for c, seconds in alone_s):
         return None
     way_s, way_s_per_byte = _ways(topology)

@@ -110,6 +110,9 @@ SHARP = Setting(
     "true: switches sum (NVLink SHARP, InfiniBand SHARP); sites: only those inside a server or site do",
 )  # fmt: skip
 
+CAN_SUM = "NVSwitches can sum (NVLink SHARP); ?sharp=sites lets them"
+"""Note of a server whose switches can sum, unless the spec says whether they do."""
+
 ANYWHERE = (MESSAGE, SHARP)
 """Settings of every family and file."""
 
@@ -176,7 +179,7 @@ def _set_up(topology: Topology, settings: dict[str, Any], spec: str) -> Topology
     if sharp and not reduces.any():
         which = "there is no switch" if sharp == "all" else "there is no switch inside a site"
         raise InputError(f"{which} that could sum: only one that replicates can", f"{spec}, option {SHARP.name}")
-    return replace(topology, reduces=reduces)
+    return replace(topology, reduces=reduces, notes=tuple(note for note in topology.notes if note != CAN_SUM))
 
 
 def assume_messages(topology: Topology) -> Topology:

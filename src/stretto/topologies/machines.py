@@ -15,7 +15,7 @@ from typing import Any
 from ..model.errors import InputError
 from ..model.topology import ACCELERATOR, SWITCH, Topology
 from ..model.units import parse_bandwidth
-from . import Family, Setting, check_size, choice, numbers, whole
+from . import CAN_SUM, Family, Setting, check_size, choice, numbers, whole
 from .composition import in_rails
 from .draft import Draft, circle
 from .fabrics import LATENCY, NUMBER, RAILS
@@ -125,7 +125,7 @@ def _servers(
         _add_nics(draft, PCIE[pcie], share)
     chips = inside.switches if isinstance(inside, Switched) and inside.multicasts else 0
     replicates = [k < chips for k in range(len(draft.kinds))]
-    server = draft.topology(name, replicates=replicates)
+    server = draft.topology(name, replicates=replicates, notes=[CAN_SUM] * bool(chips))
     fabric = settings | {LATENCY.name: LATENCY.default, NUMBER.name: rails}
     server, found = ports(server, Nics(None, nic), spec)
     built = in_rails(server, count, found, fabric, spec, named=settings["nics"] == "nodes")
