@@ -243,7 +243,8 @@ def test_rounds_send_on_what_an_earlier_round_left_in_a_router():
     state = initial_state(net, one, EPOCH_S)
     state = state.after([copies.Send(0, 16, 0, 0)], in_epochs(net, float(CHUNK), EPOCH_S), 15)
     assert state.coming == [(0, 1, -15, 1)]
-    assert solve(program(net, one, 16, state).model, first=True).status == "optimal"  # on the last link from 0 to 16
+    rest = program(net, one, 16, state)  # on the last link from 0 to 16
+    assert rest.possible and solve(rest.model, first=True).status == "optimal"
     assert not program(net, one, 15, state).possible
 
 
