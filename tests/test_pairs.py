@@ -191,6 +191,7 @@ def test_a_site_may_have_the_name_of_its_node(read):
         ("at_s,src,dst,bandwidth_Bps\n0.1,a,b,1\n", "says how a topology's bandwidths change"),
         ("src,dst,Gbps\na,b,1\nc,d,1\n", "cannot reach"),
         (CAPPED.replace("a1;b1;500;900;east;west;10", "a1;b1;500;900;east;west;11"), "a1.*11|1.375 GB/s here and 1.25"),
+        (PAIRS.replace("1.2", "1,2"), "line 2: has 5 cells for 4 columns; write 1.5, or part cells by semicolons"),
         ("src,dst,Gbps\n" + '"a,b,1\n', "column 'dst': the destination is empty"),
     ],
 )
@@ -207,6 +208,7 @@ def test_what_is_wrong_is_named_by_row_and_column(read, text, words):
         ("a,b\n1,2\n", "line 1: has no column node or site; its columns are 'a', 'b'"),
         ("node,site,uplink\nparis,eu,5\n", "n.csv, line 2, column 'uplink': '5' has no unit"),
         ("node,site,uplink_Gbps\n,eu,5\n", "the site 'eu' has a cap and no node"),
+        ("node,uplink_Gbps\nparis,1,5\n", "n.csv, line 2: has 3 cells for 2 columns"),
         ("node,site,uplink_Gbps\n,,5\n", "line 2: names neither a node nor a site"),
     ],
 )

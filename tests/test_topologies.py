@@ -168,6 +168,8 @@ def test_a_sparse_site_is_connected_and_the_same_for_a_seed(share):
         ("ring", "write it as ring:N"),
         ("ring:1", "at least 2"),
         ("ring:two", "not a whole number"),
+        ("h100:1000000000", "h100:SERVERS.*: 1000000000 is too large"),
+        ("ring:" + "9" * 5000, "a number of 5000 digits is too large"),
         ("ring:8?speed=3", "no option 'speed'"),
         ("ring:8?bandwidth=-1B/s", "from 1 B/s"),
         ("ring:8?bandwidth=10", "has no unit: write 10GB/s"),

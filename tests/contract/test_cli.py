@@ -26,7 +26,7 @@ PLAN_KEYS = {
 }  # fmt: skip
 
 
-COMMAND = [sys.executable, "-c", "from stretto.cli import main; main()"]
+COMMAND = [sys.executable, "-m", "stretto"]
 
 
 def run_here(words: list[str], cwd: Path | None) -> subprocess.CompletedProcess:

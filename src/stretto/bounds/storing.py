@@ -73,7 +73,8 @@ def storing_bound(topology: Topology, workload: Workload, from_s: float) -> Boun
 def storing_words(topology: Topology, size_bytes: float, ends: tuple[int, int], count: float) -> str:
     """The witness of the bound."""
     first, last = (topology.names[v] for v in ends)
-    return f"{format_size(size_bytes)} from {first} to {last}, stored on the way in {count:.3g} messages"
+    plural = "" if count == 1 else "s"
+    return f"{format_size(size_bytes)} from {first} to {last}, stored on the way in {count:.3g} message{plural}"
 
 
 def _pairs(c: Collective) -> tuple[Float64, Float64, Int64, Int64]:

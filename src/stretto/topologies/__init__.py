@@ -60,9 +60,11 @@ class Family:
 
 
 def whole(text: str, where: str, least: int = 0) -> int:
-    """A whole number of a spec, at least ``least``."""
-    if not text.isascii() or not text.isdigit() or len(text) > 9 or int(text) < least:
+    """A whole number of a spec, at least ``least`` and of at most nine digits."""
+    if not text.isascii() or not text.isdigit() or int(text[:99]) < least:
         raise InputError(f"{text!r} is not a whole number of at least {least}", where)
+    if len(text) > 9:
+        raise InputError(f"{text if len(text) < 30 else f'a number of {len(text)} digits'} is too large", where)
     return int(text)
 
 

@@ -73,6 +73,7 @@ def parse(table: Table, settings: dict[str, Any]) -> Topology:
     seen: dict[tuple[str, str], int] = {}
     about = {end: {what: c for (what, e), c in more.items() if e == end and c is not None} for end in (SRC, DST)}
     for line, row in table.rows:
+        table.check_width(line, row)
         a, b = (_name(table, row, line, ends[end]) for end in (SRC, DST))
         if (a, b) in seen:
             raise InputError(f"{shown(a)} to {shown(b)} stands in line {seen[a, b]} already", table.place(line))
@@ -163,6 +164,7 @@ def read_nodes(network: Network, path: str, settings: dict[str, Any]) -> None:
     both = single(columns, CAP, "", table)
     sides = {"up": single(columns, UPLINK, "", table) or both, "down": single(columns, DOWNLINK, "", table) or both}
     for line, row in table.rows:
+        table.check_width(line, row)
         name, group = (one_line(table.cell(row, c)) if c else "" for c in (node, site))
         if not name and not group:
             raise InputError("names neither a node nor a site", table.place(line))

@@ -91,7 +91,8 @@ def ports(topology: Topology, wanted: Nics, where: str) -> tuple[Topology, list[
     nodes = topology.accelerators.tolist()
     count = len(nodes) if wanted.count is None else wanted.count
     if wanted.bandwidth is None:
-        raise InputError(f"the bandwidth of its NICs is unknown; say it, such as {count}x400Gbit/s", where)
+        hint = f"give it by --nics (in Python nics=), such as {count}x400Gbit/s"
+        raise InputError(f"the bandwidth of its NICs is unknown; {hint}", where)
     if len(nodes) % count == 0 and count < len(nodes):
         topology = _with_nics(topology, count, wanted.bandwidth)
         return topology, [Port(topology.node_count - count + k, wanted.bandwidth) for k in range(count)]

@@ -85,6 +85,12 @@ class Table:
         """Where a cell is, for a message."""
         return f"{self.where}, line {line}" + (f", column {shown(title)}" if title is not None else "")
 
+    def check_width(self, line: int, row: list[str]) -> None:
+        """InputError for a row with more cells than the header, such as one with a comma in a number."""
+        if any(row[len(self.header) :]):
+            hint = "; write 1.5, or part cells by semicolons" if self.delimiter == "," else ""
+            raise InputError(f"has {len(row)} cells for {len(self.header)} columns{hint}", self.place(line))
+
     def cell(self, row: list[str], column: Column) -> str:
         """A cell; empty where the row ends before it."""
         return row[column.index] if column.index < len(row) else ""
