@@ -171,6 +171,30 @@ def test_trees_are_no_more_than_parts_and_shallow_enough_for_them():
     assert simulate(plan).completion_s <= 2.1 * bounds(net, Workload((c,)))[0].seconds
 
 
+@pytest.mark.parametrize("kind", ["allreduce", "reducescatter"])
+def test_trees_that_carry_less_than_a_part_are_left_out_of_one_forest(kind):
+    left_out = 0
+    for seed in range(6):
+        net = random_network(seed)
+        net = replace(net, message_s=np.full(net.link_count, 2e-3))
+        c = make_collective(kind, net, 1_000_000)
+        packed = forests_of(net.delayed, c, 150_000)
+        most = 16 * len(c.ranks) if kind == "allreduce" else 16
+        first, *others = choices_by_parts(net, c, packed, most, Budget().with_costs({"rates": 1.0}))
+        pool = Pool.grown(net, c, packed, c.size_bytes / first.parts, most)
+        whole = pool.of_whole_parts(first.forest, first.parts)
+        if whole is None:
+            continue
+        left_out += 1
+        assert sum(whole.share) == 1 and len(whole.share) < len(first.forest.share)
+        if kind == "allreduce":
+            assert len(whole.share) <= first.parts
+        else:
+            assert whole.root_share == first.forest.root_share
+        assert any(other.forest.share == whole.share for other in others)
+    assert left_out
+
+
 @pytest.mark.parametrize("kind", ["allgather", "reducescatter"])
 def test_small_collectives_among_some_accelerators_are_near_the_bound(kind):
     # trees that only fill links take 1.2 times the bound and more

@@ -24,7 +24,7 @@ from ...model.collective import Collective
 from ...model.topology import Topology
 from ...model.variants import seen_by
 from ...schedule.effort import Budget
-from .division import SHARE_UNITS, fastest_rates, largest
+from .division import SHARE_UNITS, divide_data, fastest_rates, largest
 from .forest import Forest
 from .priced import priced_trees
 from .windows import LinkUses, counts_by_windows
@@ -131,6 +131,20 @@ class Pool:
             return None
         kept = np.array(sorted(largest(counts, root.tolist(), self._most_of(parts))))
         return self._forest(kept, np.array(counts)[kept])
+
+    def of_whole_parts(self, forest: Forest, parts: float) -> Forest | None:
+        """The forest without the trees that carry less than a part, whose data the others get; None if there is none.
+
+        The linear program counts a message in proportion to its bytes, but what is less than a part takes a whole one.
+        The largest tree of each root stays.
+        """
+        share, free = np.array(forest.share, dtype=np.float64), self.root_share is None
+        kept = share * parts >= 1.0
+        kept[largest(forest.share, [0] * len(share) if free else forest.up.root.tolist(), 1)] = True
+        if kept.all():
+            return None
+        net = seen_by(self.topology, self.collective.size_bytes / parts)
+        return divide_data(net, forest.take(np.flatnonzero(kept)), self.root_share)
 
     def _least_depth_s(self, depth_s: Float64) -> float:
         """The least depth with which every root has a tree, seconds."""

@@ -55,8 +55,9 @@ def choices_by_parts(
                 break
             last = further[0]
     first, *others = sorted(choices, key=lambda choice: choice.end_s)
-    # an estimate is poor for trees chosen by windows and for packed trees, so plans of both are always compared
-    unlike = [pool.by_windows(first.parts), *packed]
+    # estimates are poor where trees carry less than a part, for trees chosen by windows, and for packed trees, so plans
+    # of all these are always compared
+    unlike = [pool.of_whole_parts(first.forest, first.parts), pool.by_windows(first.parts), *packed]
     return [first, *(first._replace(forest=forest) for forest in unlike if forest is not None), *others]
 
 
