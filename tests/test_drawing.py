@@ -97,6 +97,24 @@ def test_a_server_that_differs_is_drawn_by_itself():
     assert "server 30" in named
 
 
+def test_ways_out_and_in_of_a_node_with_a_cap_are_drawn_with_it(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text(
+        "src,dst,Gbps,src_cap_Gbps,dst_cap_Gbps\na,b,1,5,5\nb,c,2,5,5\nc,a,3,5,5\nb,a,1,5,5\nc,b,2,5,5\na,c,3,5,5\n"
+    )
+    net = load_topology(str(path))
+    structure = structure_of(net)
+    assert structure is not None and not structure.layers
+    servers = [{net.names[v] for v in block.nodes} for pod in structure.pods for block in pod]
+    assert servers == [{n, f"{n} out", f"{n} in"} for n in "abc"]
+
+
+def test_the_legend_says_what_red_links_are():
+    net = load_topology("ring:4")
+    assert "makes the bound" in svg(net, [0])
+    assert "makes the bound" not in svg(net)
+
+
 def test_few_servers_are_all_drawn_node_by_node():
     net = load_topology("dgx2:2")
     text = svg(net)

@@ -80,15 +80,32 @@ def structure_of(topology: Topology) -> Structure | None:
 
 def groups_of(topology: Topology) -> list[str]:
     """The server of each node: its site, else what its name says (``s0.gpu1`` is in ``s0``), else nodes that faster
-    links join than those between them, else accelerators at the same switches; "" for nodes outside."""
+    links join than those between them, else accelerators at the same switches; "" for nodes outside.
+
+    A way out or in of one server alone, as a cap has it, belongs to that server."""
     if any(topology.sites):
-        return list(topology.sites)
+        return _with_own_ways(topology, list(topology.sites))
     prefix = [name.rpartition(".")[0] for name in topology.names]
     if all(prefix[v] for v in topology.accelerators):
         return prefix
     if not topology.is_switch.any():
         return [""] * topology.node_count
+    each = [name if own else "" for name, own in zip(topology.names, topology.is_accelerator.tolist(), strict=True)]
+    capped = _with_own_ways(topology, each)
+    if capped != each:
+        return capped
     return _by_fastest(topology) or _by_switches(topology)
+
+
+def _with_own_ways(topology: Topology, group: list[str]) -> list[str]:
+    """The groups, and in them each node outside of all that links join to one of them alone, and one way only."""
+    ways: list[set[tuple[str, str]]] = [set() for _ in group]
+    for a, b in zip(topology.src.tolist(), topology.dst.tolist(), strict=True):
+        if group[a]:
+            ways[b].add((group[a], "out"))
+        if group[b]:
+            ways[a].add((group[b], "in"))
+    return [own or (next(iter(found))[0] if len(found) == 1 else "") for own, found in zip(group, ways, strict=True)]
 
 
 def _by_fastest(topology: Topology) -> list[str]:

@@ -131,7 +131,7 @@ def to_svg(scene: Scene, topology: Topology, red: frozenset[frozenset[int]] = fr
     """The SVG of a scene; links between the pairs of nodes in ``red`` are red."""
     links = [line.link for line in scene.lines if line.link >= 0]
     widths = Widths.of(topology.bandwidth[links].tolist())
-    legend, bottom = _legend(scene, topology, widths)
+    legend, bottom = _legend(scene, topology, widths, bool(red))
     view = f'viewBox="0 0 {scene.width:.0f} {bottom:.0f}"'
     return "\n".join([
         f'<svg xmlns="http://www.w3.org/2000/svg" {view} font-family="system-ui,sans-serif" fill="{INK}">',
@@ -141,7 +141,9 @@ def to_svg(scene: Scene, topology: Topology, red: frozenset[frozenset[int]] = fr
         *(_frame(frame) for frame in scene.frames),
         *_lines(scene, topology, widths, red),
         *_marks(scene.marks),
+        '<g stroke="#ffffff" stroke-opacity=".8" stroke-width="3" stroke-linejoin="round" paint-order="stroke">',
         *scene.labels.texts,
+        "</g>",
         *legend,
         "</svg>",
     ]) + "\n"  # fmt: skip
@@ -209,7 +211,7 @@ def shape(mark: Mark) -> str:
     return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{r:g}" {fill}>{name}</circle>'
 
 
-def _legend(scene: Scene, topology: Topology, widths: Widths) -> tuple[list[str], float]:
+def _legend(scene: Scene, topology: Topology, widths: Widths, red: bool) -> tuple[list[str], float]:
     """Rows below the drawing: what marks and widths mean, and what is not drawn; and where they end."""
     cells: list[tuple[str, str]] = []
     for kind in sorted({mark.kind for mark in scene.marks}):
@@ -227,8 +229,11 @@ def _legend(scene: Scene, topology: Topology, widths: Widths) -> tuple[list[str]
     for k in sorted(ranges, reverse=True):
         sample = f'<path d="M0 0H24" fill="none" {widths.style(k)}/>'
         width, latency = topology.bandwidth[ranges[k]], topology.latency_s[ranges[k]]
-        words = f"{_range(width, format_bandwidth)}, {_range(latency, format_time)}: {counts[k]:,} links"
+        plural = "s" if counts[k] > 1 else ""
+        words = f"{_range(width, format_bandwidth)}, {_range(latency, format_time)}: {counts[k]:,} link{plural}"
         cells.append((sample, words))
+    if red:
+        cells.append((f'<path d="M0 0H24" fill="none" stroke="{RED}" stroke-width="3"/>', "makes the bound"))
     cells += [("", note) for note in scene.notes]
     if scene.labels.left_out > 0:
         hover = "; hover over a mark for its name" if len(scene.marks) <= MOST_TITLED else ""
