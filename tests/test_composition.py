@@ -209,6 +209,7 @@ def test_a_large_cluster_is_planned_by_symmetry():
         (("ring:8", 2), {}, "bandwidth of its NICs is unknown"),
         (("optical:8,2", 2), {"nics": "8x400Gbit/s"}, "optical planes"),
         (("h100", 0), {}, "at least 1"),
+        ((3,), {}, "3: a server is a spec"),
         ((["h100", "b200"], [1, 2, 3]), {}, "2 kinds of servers"),
         (("h100", 300, "dragonfly"), {"ports": 1, "group": 2, "global": 1}, "2400 NICs are more than"),
         (("h100", 4, "fattree"), {"k": 4}, "k=4"),

@@ -105,10 +105,10 @@ def front(topology: Topology, workload: Workload, planner: str, plan_by: PlanBy,
                 plans.append((_on(plan, topology, kept), how))
     measured = []
     for plan, how in plans:
-        line = simulate(plan)
-        measured.append((line.cost_usd, line.completion_s, how, plan))
-    best = _unbeaten([(cost, seconds) for cost, seconds, _, _ in measured])
-    chosen = [measured[k] for k in best if verify(measured[k][3]).ok]
+        if verify(plan).ok:
+            line = simulate(plan)
+            measured.append((line.cost_usd, line.completion_s, how, plan))
+    chosen = [measured[k] for k in _unbeaten([(cost, seconds) for cost, seconds, _, _ in measured])]
     limits = _limits_s(topology, workload, [cost for cost, *_ in chosen])
     points = [
         Point(plan, seconds, cost, limit_s, how)

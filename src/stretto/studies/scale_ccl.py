@@ -75,7 +75,7 @@ def _on(topology: str, size: int, figures: tuple[str, ...], chunks: int) -> list
     for mode in ("fast", "slow") if len(figures) > 1 else ():
         cell = request(f"teccl {mode}", planner="teccl", options={"mode": mode})
         searches, from_mtegcca = teccl_cells(cell, EFFORT, FULL_S, "half an hour")
-        # in the short form from MTEGCCA's epochs, if seconds suffice
+        # in the short form from MTEGCCA's epochs, where the counted work suffices
         cells += [searches, from_mtegcca] if chunks == 1 else [searches]
         start = {**cell.options, "epochs": "from-scale-ccl"}
         if mode == "slow" or chunks < 8:  # fast epochs of small parts are many: their program takes half a minute

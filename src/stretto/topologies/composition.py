@@ -50,7 +50,10 @@ def compose(
     Raises:
         InputError: a server, the fabric or an option is wrong; names it.
     """
-    given = [servers] if isinstance(servers, (str, os.PathLike, Topology)) else list(servers)
+    given = list(servers) if isinstance(servers, Sequence) and not isinstance(servers, str) else [servers]
+    for server in given:
+        if not isinstance(server, (str, os.PathLike, Topology)):
+            raise InputError("a server is a spec, a path or a topology", repr(server))
     counts = list(count) if isinstance(count, Sequence) else [1 if count is None else count] * len(given)
     if not given or len(counts) != len(given) or not all(isinstance(n, int) and n >= 1 for n in counts):
         raise InputError(f"there are {len(given)} kinds of servers; give a count of at least 1 for each", str(counts))

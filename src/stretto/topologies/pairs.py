@@ -142,9 +142,8 @@ def _directions(network: Network, directed: bool | None) -> None:
     if directed is False or (directed is None and not both):
         for (a, b), value in [*network.pairs.items()]:
             network.pairs.setdefault((b, a), value)
-        network.notes.append(
-            "a row is taken for both directions, since no pair is given both ways; else ?directed=true"
-        )
+        why = ", since no pair is given both ways; else ?directed=true" if directed is None else ""
+        network.notes.append("a row is taken for both directions" + why)
     elif 0 < both < len(network.pairs):
         network.notes.append(f"pairs given one way only: {len(network.pairs) - both}")
 
