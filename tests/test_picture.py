@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 
 from stretto.cli import app
 from stretto.model.errors import InputError
-from stretto.report.picture import round_step
+from stretto.report.picture import LETTER, MAP_RIGHT, MOST_TITLE, round_step
 
 ROOT = Path(__file__).parent.parent
 
@@ -51,3 +52,19 @@ def test_plans_of_different_requests_are_no_picture(tmp_path):
 @pytest.mark.parametrize(("longest", "step"), [(0.718, 0.2), (1.0, 0.2), (0.11, 0.05), (3e-6, 1e-6), (0.0, 0.0)])
 def test_steps_of_time_are_round(longest, step):
     assert round_step(longest, 5) == pytest.approx(step)
+
+
+def test_long_names_are_beside_the_map_and_a_long_heading_beside_the_legend(tmp_path):
+    site = {name: f"{name}-datacenter-of-the-north" for name in "ab"}
+    nodes = [{"id": name, "name": f"{site[name]}.accelerator0"} for name in "ab"]
+    links = [{"src": a, "dst": b, "bandwidth_GBps": 1, "latency_us": 1} for a, b in ("ab", "ba")]
+    (tmp_path / "n.json").write_text(json.dumps({"name": "network " * 20, "nodes": nodes, "links": links}))
+    out = tmp_path / "x.svg"
+    words = ["compare", "allgather", "-t", str(tmp_path / "n.json"), "--size", "1MB", "-p", "ring", "-o", str(out)]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    labels = re.findall(r'x="(\d+)" y="\d+" text-anchor="end" font-size="11">([^<]*)<', out.read_text())
+    assert labels
+    assert all(int(x) - LETTER * len(text) >= MAP_RIGHT for x, text in labels)
+    heading = re.search(r'font-size="15"[^>]*>([^<]*)<', out.read_text())
+    assert heading is not None
+    assert len(heading[1]) <= MOST_TITLE

@@ -29,6 +29,12 @@ WIDTH, HEAD, BAND, FOOT = 880, 44, 186, 26
 MAP_WIDTH, MAP_HEIGHT = 232, 150
 ROW, MOST_ROWS = 15, 9
 LEFT, RIGHT = 372, WIDTH - 22
+MOST_LEFT, MAP_RIGHT, LETTER = 560, 228, 5.6
+"""Where the rows begin at most, where the map ends, and the width of a letter of a label, pixels."""
+
+MOST_TITLE = 72
+"""Letters of the heading, beside the legend."""
+
 PLANES_LEFT, MOST_PLANES = 110, 32
 LEVELS = 5
 """Shades of use beside none: up to a fifth, two fifths, ... of the bandwidth of a link."""
@@ -73,10 +79,11 @@ def picture(timelines: Sequence[Timeline], bound_s: float, where: str | None = N
     longest = max(t.completion_s for t in timelines)
     rows = _busiest(timelines)
     summary = f"<title>{escape(title)}: {', '.join(_name(t) for t in timelines)}</title>"
-    parts = [*_head(height, title, summary), _legend()]
+    left = _left([_label(net, link) for link in rows])
+    parts = [*_head(height, _cut(title, MOST_TITLE), summary), _legend()]
     for i, timeline in enumerate(timelines):
-        parts += _band(timeline, HEAD + BAND * i, rows, longest, bound_s)
-    return "\n".join([*parts, *_axis(longest, bound_s, height), "</svg>"]) + "\n"
+        parts += _band(timeline, HEAD + BAND * i, rows, longest, bound_s, left)
+    return "\n".join([*parts, *_axis(longest, bound_s, height, left), "</svg>"]) + "\n"
 
 
 def planes_picture(timeline: Timeline, mark_s: float, mark: str = "no plan beats") -> str:
@@ -142,19 +149,32 @@ def _busiest(timelines: Sequence[Timeline]) -> list[int]:
     return sorted(int(i) for i in chosen if use[i] > 0)
 
 
+def _label(net: Topology, link: int) -> str:
+    return f"{net.link_name(link)}, {format_bandwidth(float(net.bandwidth[link]))}"
+
+
+def _left(labels: Sequence[str]) -> int:
+    """Where the rows begin, so that their labels have room beside the map."""
+    return min(max([LEFT, *(round(MAP_RIGHT + 6 + LETTER * len(label)) for label in labels)]), MOST_LEFT)
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
 def _levels(use: Float64) -> Int64:
     return np.ceil(np.clip(use, 0, 1) * LEVELS - 1e-3).astype(np.int64)
 
 
-def _band(timeline: Timeline, top: int, rows: list[int], longest: float, bound_s: float) -> list[str]:
+def _band(timeline: Timeline, top: int, rows: list[int], longest: float, bound_s: float, left: int) -> list[str]:
     """One plan: its title, its map and its rows."""
     net = timeline.plan.topology
     over = f", {timeline.completion_s / bound_s:.2f} times the lower bound" if bound_s else ""
     completion = format_time(timeline.completion_s)
     title = f'{_name(timeline)}: {completion}<tspan class="soft" font-weight="400">{over}</tspan>'
-    scale = (RIGHT - LEFT) / (longest or 1.0)
-    end = LEFT + timeline.completion_s * scale
-    bins = max(1, round((end - LEFT) / 3))
+    scale = (RIGHT - left) / (longest or 1.0)
+    end = left + timeline.completion_s * scale
+    bins = max(1, round((end - left) / 3))
     level = _levels(use_by_bin(timeline, np.array(rows, dtype=np.int64), bins))
     parts = [
         f'<path class="line" d="M22 {top + 2}H{RIGHT}"/>',
@@ -166,12 +186,12 @@ def _band(timeline: Timeline, top: int, rows: list[int], longest: float, bound_s
     for r, link in enumerate(rows):
         y = first + ROW * r
         parts.append(
-            f'<text class="soft" x="{LEFT - 6}" y="{y + 4}" text-anchor="end" font-size="11">'
-            f"{escape(net.link_name(link))}, {format_bandwidth(float(net.bandwidth[link]))}</text>"
+            f'<text class="soft" x="{left - 6}" y="{y + 4}" text-anchor="end" font-size="11">'
+            f"{escape(_cut(_label(net, link), int((left - 6 - MAP_RIGHT) / LETTER)))}</text>"
         )
         edges = np.flatnonzero(np.diff(level[r])) + 1
         for a, b in zip([0, *edges.tolist()], [*edges.tolist(), bins], strict=True):
-            x0, x1 = (LEFT + (end - LEFT) * e / bins for e in (a, b))
+            x0, x1 = (left + (end - left) * e / bins for e in (a, b))
             shades.setdefault(int(level[r, a]), []).append(f"M{x0:.1f} {y}h{x1 - x0:.1f}")
     parts += [f'<path class="u{k}" stroke-width="11" d="{"".join(shades[k])}"/>' for k in sorted(shades)]
     return parts
