@@ -19,8 +19,8 @@ from .model import Cell, Row, Study
 
 Claim = Mapping[str, Any]
 
-KEYS = ("id", "section", "claim", "printed", "value", "unit", "measure", "test", "better", "tolerance", "repeats",
-        "fast", "ours", "at", "verdict", "because")  # fmt: skip
+KEYS = ("id", "section", "claim", "printed", "value", "unit", "measure", "test", "better", "tolerance", "fast", "ours",
+        "at", "verdict", "because")  # fmt: skip
 """The keys of a claim, in the order of the file; all but id, section, claim, printed and verdict may be left out."""
 
 UNITS = ("s", "%", "x", "GB/s", "")
@@ -30,8 +30,7 @@ TOLERANCE = 0.02
 """By how much, relative, a number may differ from the printed one and still be the same."""
 
 REPEATS = 1e-3
-"""By how much, relative, a number may differ from the file's, as libraries round otherwise; ``repeats`` of a claim says
-more where a solver's time limit cuts."""
+"""By how much, relative, a number may differ from the file's: other versions of libraries may round otherwise."""
 
 NOTHING = 1e-9
 """What rounding leaves of zero."""
@@ -257,7 +256,7 @@ def _agree(claim: Claim, ours: Ours, known: Ours) -> bool:
     pairs = _pairs(ours, known)
     if is_clock(claim):
         return all(abs(log10(decade(a) / b)) < 1.5 for a, b in pairs)
-    return all(isclose(a, b, rel_tol=claim.get("repeats", REPEATS), abs_tol=1e-6) for a, b in pairs)
+    return all(isclose(a, b, rel_tol=REPEATS, abs_tol=1e-6) for a, b in pairs)
 
 
 def shown(claim: Claim, ours: Any, at: str = "") -> str:
