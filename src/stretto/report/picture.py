@@ -32,7 +32,7 @@ LEFT, RIGHT = 372, WIDTH - 22
 MOST_LEFT, MAP_RIGHT, LETTER = 560, 228, 5.6
 """Where the rows begin at most, where the map ends, and the width of a letter of a label, pixels."""
 
-MOST_TITLE = 72
+MOST_TITLE = 64
 """Letters of the heading, beside the legend."""
 
 PLANES_LEFT, MOST_PLANES = 110, 32
