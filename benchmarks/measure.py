@@ -41,7 +41,7 @@ def at_one_switch(ups: list[float], downs: list[float], latency_s: float) -> Top
 
 
 def two_sites(hosts: int, rate: float, shared: float, latency_s: float) -> Topology:
-    """Two sites of so many hosts, whose switches are joined by one link."""
+    """Two sites of that number of hosts, whose switches are joined by one link."""
     links = [end for v in range(2 * hosts) for s in [2 * hosts + v // hosts] for end in ((v, s), (s, v))]
     wide = [(a, b, rate, 0.0) for a, b in links]
     narrow = [(2 * hosts, 2 * hosts + 1, shared, latency_s), (2 * hosts + 1, 2 * hosts, shared, latency_s)]

@@ -2,7 +2,7 @@
 
 python benchmarks/odd_requests.py SECONDS [FIRST [STEP [PLANNER ...]]]
 
-tries as many as so many seconds of CPU allow, from seed FIRST on, each STEP-th, and prints what is wrong. Drawn are
+tries as many as the given seconds of CPU allow, from seed FIRST on, each STEP-th, and prints what is wrong. Drawn are
 sizes of a few bytes, where transfers are shorter than what a sum of moments rounds away; uneven shards, many chunks,
 some of the ranks, several collectives, late starts, and networks that no grid has. A few seeds are among the tests.
 """

@@ -11,7 +11,8 @@ from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import Unsupported
 from stretto.model.plan import COPY
 from stretto.planners import run_planner
-from stretto.schedule.algorithms import ALGORITHMS, completed, demands, lower
+from stretto.schedule.algorithms import ALGORITHMS, lower
+from stretto.schedule.pairings import completed, demands
 from stretto.topologies import load_topology
 from stretto.verify import verify
 

@@ -48,7 +48,8 @@ def measure(
         str, Option(help="How long a pair is measured, such as 4s, or how many bytes it sends, or both: 4s,1GB.")
     ] = "4s",
     watch: Annotated[
-        float | None, Option(help="Then measure again every so many seconds, and keep the file up to date.", min=0.0)
+        float | None,
+        Option(help="Seconds after which it measures again, on and on, and keeps the file up to date.", min=0.0),
     ] = None,
     cycles: Annotated[int | None, Option(help="With --watch: how often. Default: until it is stopped.", min=1)] = None,
     load: Annotated[str, Option(help="With --watch: the most bytes that each stream of a cycle sends.")] = "1MB",

@@ -44,7 +44,7 @@ def plan(
         ),
     ] = "time",
     budget: Annotated[
-        float | None, Option(help="Take the fastest of these plans that costs at most so many US dollars.", min=0.0)
+        float | None, Option(help="Most US dollars that a plan may cost: the fastest such plan is taken.", min=0.0)
     ] = None,
     points: Annotated[int, Option(help="How many budgets are tried for these plans.")] = 5,
     output: Annotated[str | None, Option("-o", "--output", help="Write the plan to this file.")] = None,

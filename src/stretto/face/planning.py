@@ -53,9 +53,8 @@ def plan(
         demand: see :func:`collective`.
         planner: a planner, and refiners of its plan: ``"ring"``, ``"ring+wan"`` (``stretto planners`` lists them).
         seed: for planners that draw random numbers.
-        effort: how much the planner may try, in counted work: quick, normal, thorough, or a number such as "15", about
-            so many seconds. By default normal for ``auto``
-            and thorough for a planner that is named.
+        effort: how much the planner may try, in counted work: quick, normal, thorough, or a number such as "15", work
+            that takes about 15 seconds of CPU. By default normal for ``auto`` and thorough for a planner that is named.
         time_limit: a safety net: time after which the best plan so far is taken, whose meta then says ``stopped``.
         options: of the planner and the refiners, by name.
         progress: called with (done, total, what) during long work.

@@ -107,7 +107,7 @@ class Candidate:
 
     Attributes:
         steps: ``request -> steps``, the work that the planner and the simulation of its plan take, about (see
-            :mod:`stretto.schedule.effort`). ``auto`` asks the planner if so many are left, and counts them as spent,
+            :mod:`stretto.schedule.effort`). ``auto`` asks the planner if that number is left, and counts them as spent,
             or what the planner itself has counted on ``request.budget`` if that is more.
         counts: True for a planner that searches on while its budget lasts; ``steps`` is then the least with which it
             is worth asking.

@@ -41,7 +41,7 @@ def run_planner(
 
     Args:
         spec: names of the registry, or ``FILE.py:NAME``. A file is imported, so take no spec from strangers.
-        effort: how much may be tried, in counted work: quick, normal, thorough, or a number, about so many seconds.
+        effort: how much may be tried, in counted work: quick, normal, thorough, or about how many seconds of CPU.
         time_limit_s: a net: wall-clock seconds after which the best plan so far is taken. The plan's meta then says
             ``stopped``, since another run may give another plan.
         options: by name; text is parsed as the option's type. Each goes to all stages of the spec that declare it.

@@ -78,7 +78,7 @@ def _inside(topology: Topology, block: Block) -> tuple[dict[int, Place], tuple[f
 
 
 def _rows_above(topology: Topology, block: Block) -> list[list[int]]:
-    """The nodes of a server that are no accelerators, by their distance from these, the farthest first."""
+    """The nodes of a server other than accelerators, by their distance from these, the farthest first."""
     left = {v for v in block.nodes if topology.kind[v] != ACCELERATOR}
     reached = set(block.nodes) - left
     rows: list[list[int]] = []

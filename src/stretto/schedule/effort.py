@@ -19,7 +19,7 @@ EFFORTS = {"quick": 2e5, "normal": 1e6, "thorough": math.inf}
 """Steps that each level allows: about 0.2 s of CPU, about 1 s, and no limit but the planner's own rules."""
 
 STEPS_A_SECOND = 1e6
-"""Steps of an effort that is given as a number: about so many make a second of CPU."""
+"""Steps for each unit of an effort that is given as a number; they take about a second of CPU."""
 
 
 COUNTED_COLLECTIVES = 4
@@ -32,7 +32,7 @@ def steps_of(effort: str, collectives: int = 1) -> float:
     """The steps that an effort allows for a workload.
 
     Args:
-        effort: a level, or a number: about so many seconds of CPU, counted in steps.
+        effort: a level, or a number: work of about that number of CPU seconds, counted in steps.
         collectives: how many different ones the workload has.
 
     Raises:
@@ -49,7 +49,7 @@ def _steps(effort: str) -> float:
             return seconds * STEPS_A_SECOND
     levels = ", ".join(EFFORTS)
     raise InputError(
-        f"{effort!r} is no effort; there are {levels}, and numbers above 0: counted work of about so many seconds",
+        f"{effort!r} is no effort; there are {levels}, and numbers above 0: counted work, in about seconds of CPU",
         "effort",
     )
 

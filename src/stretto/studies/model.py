@@ -60,7 +60,7 @@ class Cell:
         shared: a generated workload in place of one collective.
         unsteady: how WAN links change, if they do; drawn anew for each seed.
         seeds: the number of instances, whose mean and spread make the row.
-        effort: how much the planner may try, in counted work: a level or about so many seconds.
+        effort: how much the planner may try, in counted work: a level, or about how many seconds of CPU.
         time_limit_s: a net where ``effort`` ends the planner's work; what it cuts depends on the machine.
         why_full: why only the full form runs the cell; empty if the short form runs it too.
         contends: whether other schemes on the same request are compared with it; False for a network that

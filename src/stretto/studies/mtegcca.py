@@ -22,7 +22,7 @@ SHORT = {1000, 64_000, 10**6, 10**9}
 """The sizes of the short form on a network of one's own."""
 
 EFFORT = "15"
-"""How much TACCL, and TE-CCL from MTEGCCA's epochs, may try, in counted work of about so many seconds."""
+"""How much TACCL, and TE-CCL from MTEGCCA's epochs, may try: counted work, in about seconds of CPU."""
 
 TACCL_ENDS = {"dgx1", "dgx2:2", "ndv2:2", "ndv2:4", "amd:1"}
 """Networks on which TACCL's programs end by themselves or by counted work, dgx2:2 with 28 s of CPU as the slowest."""

@@ -27,7 +27,7 @@ SUBCHUNKS = (1, 2, 4, 8)
 DISTANCES_KM = (10, 50, 100, 150, 200)
 CONNECTIVITIES = (0.5, 0.7, 0.9)
 EFFORT = "8"
-"""How much TE-CCL may try from MTEGCCA's epochs, in counted work of about so many seconds."""
+"""How much TE-CCL may try from MTEGCCA's epochs: counted work, in about seconds of CPU."""
 
 FULL_S = 1800.0
 """Limit of TE-CCL's own search, seconds."""

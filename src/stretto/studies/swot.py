@@ -24,7 +24,8 @@ from ..planners.optical.bound import lower_bound
 from ..planners.optical.instance import FREE, Instance, completion, make_instance
 from ..planners.optical.search import find_schedule
 from ..planners.optical.swot import ALONE
-from ..schedule.algorithms import ALGORITHMS, demands
+from ..schedule.algorithms import ALGORITHMS
+from ..schedule.pairings import demands
 from ..topologies import load_topology
 from . import Cell, Figure, Row, Study, published, run_cell
 from .cell import request_columns

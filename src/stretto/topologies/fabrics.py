@@ -87,7 +87,7 @@ _WAN = tuple(s for s in SITES_SETTINGS if s.name in ("wan", "peers", "wan_bandwi
 
 
 def _rails(draft: Ground, servers: Servers, settings: dict[str, Any], where: str) -> None:
-    """A leaf switch for the NICs of one number in a pod, or for every so many NICs of a server."""
+    """A leaf switch for the NICs of one number in a pod, or for a group of NICs of a server."""
     pod = settings["pod"] or len(servers)
     count = settings["number"] or max(map(len, servers))
     leaves = []

@@ -18,7 +18,7 @@ from ...model.collective import Workload
 from ...model.errors import Unsupported
 from ...model.plan import Plan, Turns, make_plan
 from ...model.topology import Plane, Topology
-from ...schedule.algorithms import completed
+from ...schedule.pairings import completed
 from ...schedule.trees import split_chunks
 from .instance import FREE, Instance, course, make_instance
 

@@ -53,7 +53,7 @@ def fewest_epochs(epochs: Epochs, state: State, wanted: Bool) -> int:
 
 
 def _carried(epochs: Epochs, links: Int64, room: Int64) -> int:
-    """The chunks that links carry in all, if they may start them in so many epochs each."""
+    """The chunks that links carry in all, each in the epochs in which it may start them."""
     return int((epochs.capacity[links] * -(-np.maximum(0, room) // epochs.window[links])).sum())
 
 
