@@ -88,7 +88,7 @@ def _on(
             why = (
                 ""
                 if (alike, topology) in QUICK
-                else "minutes to hours of solving; from MTEGCCA's epochs a quarter of a minute"
+                else "minutes to hours of solving; from MTEGCCA's epochs up to a minute"
             )
         cell = Cell(f"teccl {mode}", topology, size, "teccl", figures, options={"mode": mode}, why_full=why)
         yield from teccl_cells(cell, EFFORT, FULL_S, "2 h")
