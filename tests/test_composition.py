@@ -154,6 +154,7 @@ def test_servers_take_the_places_of_hosts_in_a_fabric_of_slurm(tmp_path):
     leaf = net.names.index("fabric.s0")
     assert sorted(into(net, leaf)) == [50e9] * 24 + [1.2e12]
     assert net.sites[net.names.index("dgx4.gpu7")] == "dgx4"
+    assert not any("one accelerator" in note for note in net.notes)
     slower = compose("h100", fabric=f"{file}")  # hosts of one port: eight NICs share it
     assert slower.is_router.sum() == 6 and set(into(slower, slower.names.index("fabric.s1"))) == {50e9, 150e9}
 
@@ -168,6 +169,13 @@ def test_nics_are_dealt_out_to_the_links_of_a_host():
     assert by_switch[0] == ["server0.gpu0", "server0.gpu4", "server1.gpu0", "server1.gpu4"]
     assert by_switch[1] == ["server0.gpu3", "server0.gpu7", "server1.gpu3", "server1.gpu7"]
     assert np.prod(find_symmetry(net).orders) == 16
+
+
+def test_nics_whose_rate_nobody_said_carry_what_pcie_does_with_a_note():
+    server = load_topology("h100?nics=nodes")  # no longer a family's name, which says the rate
+    for nics, said in ((None, True), ("8", True), ("8x200Gbit/s", False)):
+        assert any("what its PCIe link does" in note for note in compose(server, 2, nics=nics).notes) == said
+    assert not any("PCIe link" in note for note in compose("h100?nics=nodes", 2).notes)
 
 
 def test_the_rate_of_rails_is_that_of_the_nics():

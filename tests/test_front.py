@@ -107,6 +107,13 @@ def test_a_budget_takes_the_fastest_plan_that_it_allows(front):
         front.place(front.least_usd / 2)
 
 
+def test_a_budget_below_the_least_cost_is_refused_before_any_planning():
+    asked = []
+    with pytest.raises(InputError, match="budget: no plan costs less than"):
+        st.front("allgather", THREE, "100MB", budget=1e-6, progress=lambda *tried: asked.append(tried))
+    assert not asked
+
+
 @pytest.mark.parametrize("kind", ["alltoall", "scatter"])
 def test_what_is_not_copied_costs_the_least_over_cheapest_paths_and_is_bounded_for_that(kind):
     found = st.front(kind, FOUR, "10MB", points=2, planner="paths")

@@ -92,7 +92,7 @@ def _priced_front(
         raise InputError(f"{objective!r} is none of time, cost", "--objective")
     if objective == "time" and budget is None:
         return None
-    return face.front(workload, net, points=points, **how)
+    return face.front(workload, net, points=points, budget=budget, **how)
 
 
 def compare(

@@ -83,6 +83,7 @@ def front(
     size: Size | None = None,
     *,
     points: int = 5,
+    budget: float | None = None,
     planner: str = "auto",
     seed: int = 0,
     effort: str | None = None,
@@ -95,11 +96,13 @@ def front(
 
     Args:
         points: how many budgets are tried; the front may have more or fewer plans.
+        budget: US dollars; refused before planning if no plan costs that little.
         request: the other arguments of :func:`collective`.
         planner, seed, effort, time_limit, options, progress: as for :func:`plan`; for each plan that is tried.
     Raises:
         InputError: an argument is wrong, or no link has a price.
     """
+    from ..bounds.money import least_usd
     from ..choose.front import front as find
     from ..planners import default_effort, run_planner
 
@@ -109,6 +112,8 @@ def front(
     if not 1 <= points <= MOST_POINTS:
         raise InputError(f"{points} is not a number of points from 1 to {MOST_POINTS}", "points")
     work = workload(collectives, net, size, **request)
+    if budget is not None and budget < (least := least_usd(net, work)):
+        raise InputError(f"no plan costs less than {format_usd(least)}, and {format_usd(budget)} are given", "budget")
     tried = 0
 
     def plan_by(spec: str, on: _Topology) -> _plan.Plan:

@@ -20,9 +20,11 @@ import numpy as np
 from ..model.arrays import Float64
 from ..model.errors import InputError
 from ..model.topology import GIVEN, ROUTER, UNKNOWN, Topology, make_topology
+from ..model.units import format_bandwidth
 from . import FABRIC_MESSAGE_S, catalogue, check_size, load_topology, parse_settings
 from .draft import circle
 from .fabrics import FABRICS, HOP_S, RAILS, Fabric, Ground, add_routers
+from .hosts import ONE_ACCELERATOR
 from .ports import Nics, Port, hops_from_accelerators, parse_nics, ports
 from .wan import check_connected
 
@@ -131,7 +133,20 @@ def _under(
             for k, own in enumerate(joined)
         ]  # fmt: skip
     fabric.build(draft, joined, settings, text)
-    return _finished(draft, rest, [net for net, _ in found], f"{_counted(templates, counts)}, {text}", text)
+    nets = [net for net, _ in found]
+    if not fabric.borders:
+        nets = [_with_rate_noted(*server, template) for server, template in zip(found, templates, strict=True)]
+    return _finished(draft, rest, nets, f"{_counted(templates, counts)}, {text}", text)
+
+
+def _with_rate_noted(server: Topology, own: Sequence[Port], template: Template) -> Topology:
+    """The server with a note of what its NICs carry, where nobody said it."""
+    _, rate, name = template
+    if rate.bandwidth is not None:
+        return server
+    width = format_bandwidth(max(port.bandwidth for port in own))
+    note = f"{name}: a NIC is taken to carry what its PCIe link does, {width}; --nics 8x400Gbit/s says otherwise"
+    return replace(server, notes=(*server.notes, note))
 
 
 def _over_places(
@@ -170,7 +185,8 @@ def _over_places(
         number[v] = [Port(draft.node(int(places.kind[v]), f"fabric.{places.names[v]}"), math.inf)]
         draft.flags[number[v][0].node] = bool(places.replicates[v]), bool(places.transit[v]), bool(places.reduces[v])
     _add_place_links(draft, places, number, near)
-    nets = [net for net, _ in found] + [places]
+    known = replace(places, notes=tuple(note for note in places.notes if note != ONE_ACCELERATOR))
+    nets = [net for net, _ in found] + [known]
     return _finished(draft, rest, nets, f"{_counted(templates, counts)}, {text}", text)
 
 

@@ -21,6 +21,7 @@ from .servers import GB
 from .values import shown
 
 NIC_BANDWIDTH = 50 * GB
+ONE_ACCELERATOR = "each host is one accelerator; ?gpus=8 gives it eight"
 """400 Gbit/s, of a port where neither the file nor an option says it."""
 INSIDE_BANDWIDTH, INSIDE_LATENCY_S, NETWORK_LATENCY_S = 450 * GB, 0.35e-6, 1.3e-6
 """Of an H100's NVLinks, of a hop over an NVSwitch and of a hop over the network, as in the catalogue's ``h100``."""
@@ -104,7 +105,7 @@ class Cluster:
             draft.join(number[a], number[b], width, NETWORK_LATENCY_S)
         notes = [f"a hop over the network taken as {format_time(NETWORK_LATENCY_S)}"]
         if gpus == 1 and not self.domains:
-            notes.append("each host is one accelerator; ?gpus=8 gives it eight")
+            notes.append(ONE_ACCELERATOR)
         replicates = [
             kind == SWITCH and ".nic" not in name for kind, name in zip(draft.kinds, draft.names, strict=True)
         ]
