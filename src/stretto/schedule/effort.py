@@ -49,7 +49,7 @@ def _steps(effort: str) -> float:
             return seconds * STEPS_A_SECOND
     levels = ", ".join(EFFORTS)
     raise InputError(
-        f"{effort!r} is no effort; there are {levels}, and numbers above 0: counted work, in about seconds of CPU",
+        f"{effort!r} is no level of effort; there are {levels}, and numbers above 0, about seconds of CPU",
         "effort",
     )
 
