@@ -185,6 +185,7 @@ def test_figure_8_is_measured_with_real_bytes(monkeypatch, tmp_path):
     assert rows["equal-alloc"]["where"] == "ring:3, 4 collectives, emulated"
     table = next(t for t in result["tables"] if "real bytes" in t["title"])
     assert [row[0] for row in table["rows"]] == ["equal-alloc", "tcp-fair"]
+    assert len(write_study(result, study, str(tmp_path / "page"))) == 2
     with Store(str(tmp_path), "wan") as store:
         assert run_study(study, emulate=True, store=store)["cells"]["found"] == 2
 
