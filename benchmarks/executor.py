@@ -6,7 +6,7 @@ network namespaces (root), and over loopback in a chain, where each waits for th
 its bytes is what a message takes more than at the link's bandwidth; loopback's is that of the largest messages.
 
 Prints a table, the CPU time of a message as a line over its size, and ``message_s``: what a message of at most 4 KB
-takes in a chain, the median. ``stretto.runtime.cost.MESSAGE_S`` is this, rounded. ``--busy 2`` runs two busy loops
+takes in a chain, the median. ``stretto.model.targets.MESSAGE_S`` is this, rounded. ``--busy 2`` runs two busy loops
 beside. Writes benchmarks/out/executor.json.
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +12,7 @@ from stretto.formats import blocks, exporters
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError, StrettoError, Unsupported
 from stretto.model.symmetric import SymmetricPlan
+from stretto.model.targets import TARGETS
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
@@ -129,7 +131,7 @@ def test_more_messages_than_tags_are_refused(tmp_path, monkeypatch):
 
 def test_a_program_that_msccl_cannot_hold_is_refused_before_its_steps_are_made(tmp_path, monkeypatch):
     plan = fresh(EXAMPLES["allreduce on rails"])
-    monkeypatch.setattr("stretto.formats.msccl.MOST_ELEMENTS", 20)
+    monkeypatch.setattr("stretto.formats.msccl.TARGET", replace(TARGETS["msccl"], elements=20))
     with pytest.raises(Unsupported, match=r"rank 0 has more than the 20 .*; use fewer chunks or ranks: it sends"):
         exporters()["msccl"].write(simulate(plan), str(tmp_path / "x"))
     assert "expanded" not in vars(plan)

@@ -25,9 +25,9 @@ from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
 from stretto.model.demand import alltoallv
 from stretto.model.plan import Plan, make_plan
+from stretto.model.targets import MESSAGE_S
 from stretto.model.topology import ACCELERATOR, ROUTER, SWITCH, make_topology
 from stretto.planners import run_planner
-from stretto.runtime.cost import MESSAGE_S
 from stretto.runtime.local import run_local
 from stretto.simulate import simulate
 from stretto.topologies import load_topology

@@ -18,7 +18,7 @@ import pytest
 
 from stretto import __version__ as stretto_version
 from stretto import cli
-from stretto.runtime.cost import MESSAGE_S
+from stretto.model.targets import MESSAGE_S
 
 PLAN_KEYS = {
     "planner", "topology", "collective", "ranks", "size_bytes", "shard_bytes", "chunks", "transfers", "completion_s",

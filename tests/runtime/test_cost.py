@@ -9,8 +9,9 @@ import pytest
 
 from networks import ring
 from stretto.model.collective import Workload, make_collective
+from stretto.model.targets import MESSAGE_S
 from stretto.planners import run_planner
-from stretto.runtime.cost import MESSAGE_S, as_run, costed
+from stretto.runtime.cost import as_run, costed
 from stretto.simulate import simulate
 
 

@@ -84,7 +84,8 @@ def run(
     as_json: arguments.Json = False,
 ) -> None:
     """Run a plan on this machine: one process for each node, real bytes over TCP, the result checked byte for byte."""
-    from ..runtime.cost import MESSAGE_S, as_run
+    from ..model.targets import MESSAGE_S
+    from ..runtime.cost import as_run
     from ..runtime.local import run_local
     from ..runtime.switches import switch_of
     from ..simulate import simulate
@@ -135,7 +136,7 @@ def emulate(
 ) -> None:
     """Run a plan on an emulated network: network namespaces with shaped links (needs root)."""
     from .. import emulator
-    from ..runtime.cost import MESSAGE_S
+    from ..model.targets import MESSAGE_S
 
     if clean:
         removed = emulator.clean()

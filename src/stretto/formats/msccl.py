@@ -16,12 +16,13 @@ from xml.etree import ElementTree
 from ..model.errors import Unsupported
 from ..model.plan import Plan
 from ..model.rows import ends_at_nodes
+from ..model.targets import TARGETS
 from ..model.timeline import Timeline
 from . import atomic_file
 from .steps import Program, Step, only_collective, program_of
 
-MOST_STEPS, MOST_CHANNELS, MOST_ELEMENTS = 256, 32, 4096
-"""What runtimes accept: steps of a threadblock, channels of a file, elements of a GPU's buffer."""
+TARGET = TARGETS["msccl"]
+"""What runtimes accept."""
 MOST_BYTES = 2**40
 """Largest size, bytes, that the file of a range without end names."""
 KINDS = {"reducescatter": "reduce_scatter"}
@@ -60,12 +61,12 @@ def _check_elements(plan: Plan) -> None:
     ranks = only_collective(plan).ranks
     messages = ends_at_nodes(plan)[ranks]
     rank = int(messages.argmax())
-    if 1 + len(ranks) + messages[rank] > MOST_ELEMENTS:
+    if 1 + len(ranks) + messages[rank] > TARGET.elements:
         raise Unsupported(f"{_too_many(rank)}: it sends and receives {messages[rank]:,} messages")
 
 
 def _too_many(rank: int) -> str:
-    limit = f"rank {rank} has more than the {MOST_ELEMENTS} elements that MSCCL's runtimes take"
+    limit = f"rank {rank} has more than the {TARGET.elements} elements that MSCCL's runtimes take"
     return f"{limit}; use fewer chunks or ranks"
 
 
@@ -81,7 +82,7 @@ def to_xml(program: Program, name: str, sizes: tuple[int, int] = (0, MOST_BYTES)
     root = ElementTree.Element("algo", {k: str(v) for k, v in facts.items()})
     for rank in range(program.ranks):
         own = [b for b in blocks if b.rank == rank]
-        if 1 + len(own) + program.ranks + sum(len(b.steps) for b in own) > MOST_ELEMENTS:
+        if 1 + len(own) + program.ranks + sum(len(b.steps) for b in own) > TARGET.elements:
             raise Unsupported(_too_many(rank))
         held = zip("ios", (program.inputs[rank], program.outputs[rank], program.scratch[rank]), strict=True)
         gpu = ElementTree.SubElement(root, "gpu", {"id": str(rank)} | {f"{b}_chunks": str(n) for b, n in held})
@@ -105,8 +106,8 @@ def _threadblocks(program: Program) -> tuple[list[_Block], int]:
     for step, key in zip(program.steps, keys, strict=True):
         at.append((blocks[key], _append(blocks[key], step, [at[w] for w in step.waits])))
     channels = 1 + max((b.channel for b in blocks.values()), default=0)
-    if channels > MOST_CHANNELS:
-        raise Unsupported(f"it needs {channels} channels, more than the {MOST_CHANNELS} of MSCCL; use fewer chunks")
+    if channels > TARGET.channels:
+        raise Unsupported(f"it needs {channels} channels, more than the {TARGET.channels} of MSCCL; use fewer chunks")
     return list(blocks.values()), channels
 
 
@@ -126,7 +127,7 @@ def _keys(steps: list[Step]) -> list[tuple[int, int, int, int]]:
             continue
         pair = (step.rank, step.peer)
         ends = {k: max(1, len(steps[k].waits)) for k in (number, step.partner) if k >= 0}
-        if any(used[_key(steps[k], channel[pair])] + room > MOST_STEPS for k, room in ends.items()):
+        if any(used[_key(steps[k], channel[pair])] + room > TARGET.steps for k, room in ends.items()):
             channel[pair] += 1
         for k, room in ends.items():
             keys[k] = _key(steps[k], channel[pair])

@@ -12,14 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..model.targets import TARGETS
 from ..model.timeline import Timeline
 from . import atomic_file
 from .steps import Program, Slot, Step, program_of
 
 MEMORY = "memory"
 """The type of all channels: peers map each other's memory, as GPUs of one server do."""
-MOST_OPERATIONS, MOST_CHANNELS = 64, 16
-"""What one threadblock takes."""
+TARGET = TARGETS["mscclpp"]
+"""What a threadblock takes: operations, which are its steps, and channels."""
 NOP = {"name": "nop"}
 """A barrier among the threads of a threadblock."""
 
@@ -67,8 +68,8 @@ def _append(blocks: list[_Block], step: Step, slot: int) -> None:
     """Add the operations of a step to the last threadblock of its rank, or to a new one where that is full."""
     wanted = 2 if step.kind == "cpy" else 4
     block = blocks[-1]
-    full = len(block.ops) + wanted + 1 > MOST_OPERATIONS
-    if full or (step.peer not in block.peers and len(block.peers) == MOST_CHANNELS):
+    full = len(block.ops) + wanted + 1 > TARGET.steps
+    if full or (step.peer not in block.peers and len(block.peers) == TARGET.channels):
         block.ops.append({"name": "sem_release", "semaphore_ids": [len(blocks) - 1]})
         block = _Block([{"name": "sem_acquire", "semaphore_ids": [len(blocks) - 1]}, NOP])
         blocks.append(block)

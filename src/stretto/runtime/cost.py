@@ -12,12 +12,9 @@ from dataclasses import replace
 import numpy as np
 
 from ..model.plan import Plan
+from ..model.targets import MESSAGE_S
 from ..model.topology import Topology
 from ..model.variants import costing
-
-MESSAGE_S = 50e-6
-"""Seconds that a message keeps a link busy besides its bytes when processes send it: what ``benchmarks/executor.py``
-prints. With twice as much, plans are cut about 1.4 times as coarsely."""
 
 
 def costed(topology: Topology, message_s: float = MESSAGE_S) -> Topology:

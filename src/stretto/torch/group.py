@@ -17,8 +17,8 @@ from torch import Tensor
 from ..choose.library import from_environment
 from ..model.errors import PeerFailed, Unsupported
 from ..model.kinds import BY_NAME, split_evenly
+from ..model.targets import MESSAGE_S
 from ..runtime.connect import own_address
-from ..runtime.cost import MESSAGE_S
 from ..runtime.mesh import GRACE_S
 from .collectives import Collectives
 from .links import Links

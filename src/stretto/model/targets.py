@@ -1,0 +1,121 @@
+"""Targets: what shall run a plan, and what that asks of the plan.
+
+A target is a row of :data:`TARGETS`. Planners read it before they plan, exporters check a plan against the same row. A
+number that limits plans stands here only.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+
+from .errors import InputError
+from .kinds import KINDS
+from .plan import SHARING
+
+MESSAGE_S = 50e-6
+"""Seconds that a message keeps a link busy besides its bytes when processes send it: what ``benchmarks/executor.py``
+prints. With twice as much, plans are cut about 1.4 times as coarsely."""
+
+UNLIMITED = 2**62
+"""A limit that nothing comes to."""
+
+BUFFERED = ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce")
+"""Kinds of collectives whose input and output buffers the runtimes of programs of steps know."""
+
+UNPACED = tuple(way for way in SHARING if way not in ("rates", "weights", "priorities"))
+"""Ways of sharing links that need no runtime which shares by rates or weights."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """What runs a plan, and what it asks of the plan.
+
+    Attributes:
+        name, help: for lists.
+        kinds: the kinds of collectives that it runs.
+        collectives: how many collectives a plan may have.
+        sharing: the ways of sharing links that it can follow.
+        planes: whether it turns optical planes.
+        multicast: whether switches may send one transfer to several receivers. Where they may not, plans are made for
+            switches that do not.
+        sums: the same of switches that sum.
+        relays: whether nodes outside the ranks run the plan, too: they store data and send it on. Where they do not,
+            routers only pass data on, and accelerators outside the ranks do not even that.
+        equal_parts: whether a piece must be cut into equal parts, of which a chunk covers one or several.
+        alignment_bytes: bytes that such a part has at least.
+        buffer_parts: parts of one buffer of a rank, at most.
+        step_parts: parts that one step carries, at most.
+        threadblocks: of a GPU, at most.
+        awaited_threadblocks: of these, those that others wait for, at most.
+        steps: of a threadblock, at most.
+        channels: of a file, or peers of a threadblock where each has a channel of its own, at most.
+        semaphores: of a GPU, at most.
+        elements: of the file of a GPU, at most.
+        message_s: seconds that a message costs on every link, at least.
+    """
+
+    name: str
+    help: str
+    kinds: tuple[str, ...] = KINDS
+    collectives: int = 1
+    sharing: tuple[str, ...] = UNPACED
+    planes: bool = False
+    multicast: bool = False
+    sums: bool = False
+    relays: bool = False
+    equal_parts: bool = False
+    alignment_bytes: int = 1
+    buffer_parts: int = UNLIMITED
+    step_parts: int = UNLIMITED
+    threadblocks: int = UNLIMITED
+    awaited_threadblocks: int = UNLIMITED
+    steps: int = UNLIMITED
+    channels: int = UNLIMITED
+    semaphores: int = UNLIMITED
+    elements: int = UNLIMITED
+    message_s: float = 0.0
+
+
+TARGETS: dict[str, Target] = {
+    target.name: target
+    for target in (
+        Target(
+            # microsoft/msccl src/include/msccl.h: MSCCL_MAX_NUM_STEPS, MSCCL_MAX_NUM_THREAD_BLOCKS, MSCCL_MAX_COUNT,
+            # MAXCHANNELS, offsets of 16 bits, threadblocks that are waited for in 8 bits; src/graph/xml.h: MAX_NODES.
+            # A part holds whole elements; the usual ones have four bytes or less.
+            "msccl", "MSCCL XML, which MSCCL and RCCL before 2026 run on GPUs: `stretto export --to msccl`",
+            kinds=BUFFERED, equal_parts=True, alignment_bytes=4, buffer_parts=2**15 - 1, step_parts=72,
+            threadblocks=216, awaited_threadblocks=128, steps=256, channels=32, elements=4096,
+        ),
+        Target(
+            # microsoft/mscclpp src/core/include/execution_common.hpp: MAX_OPERATION, MAX_CHANNEL,
+            # MAX_DEVICE_SEMAPHORES; src/core/executor/execution_plan.cc: buffer_alignment
+            "mscclpp", "MSCCL++ execution plan, for GPUs that map each other's memory: `stretto export --to mscclpp`",
+            kinds=BUFFERED, equal_parts=True, alignment_bytes=16, steps=64, channels=16,
+        ),
+        Target(
+            "torch", "processes of PyTorch's backend `stretto`, and those of `stretto run`, which send over sockets",
+            sharing=SHARING, planes=True, message_s=MESSAGE_S,
+        ),
+        Target(
+            "nccl-p2p", "sends and receives of any group of torch.distributed, such as NCCL's, and sums at the ranks",
+        ),
+        Target(
+            "chakra", "Chakra traces, for ASTRA-sim: `stretto export --to chakra`", kinds=BUFFERED, equal_parts=True,
+        ),
+    )
+}  # fmt: skip
+
+
+def find_target(name: str) -> Target:
+    """The target of that name.
+
+    Raises:
+        InputError: there is none; names the nearest one, or all.
+    """
+    if name not in TARGETS:
+        near = difflib.get_close_matches(name, TARGETS, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(TARGETS)}"
+        raise InputError(f"there is no target {name!r}; {hint}", "target")
+    return TARGETS[name]
