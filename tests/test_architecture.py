@@ -27,7 +27,7 @@ KNOWS = {
     "schedule": {"model", "kernels", "simulate"},
     "planners": {"model", "kernels", "solvers", "simulate", "bounds", "schedule", "symmetry"},
     "choose": {"model", "schedule", "simulate", "verify", "bounds", "lower", "topologies", "planners"},
-    "order": {"model", "kernels", "simulate", "schedule", "topologies"},
+    "order": {"model", "kernels", "simulate", "schedule", "topologies", "formats"},
     "lower": {"model", "kernels", "simulate"},
     "runtime": {"model", "lower"},
     "measure": {"model", "topologies", "formats", "runtime"},

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from ..model.errors import Unsupported
-from ..model.kinds import BY_NAME
-from .traffic import Layout, Library, Traffic, ring
-
-
-def gloo(layout: Layout, kind: str, size_bytes: int, root: int = 0) -> Traffic:
-    """gloo's ring: each step sends 1/ranks of the buffer to the next rank (``gloo/allreduce.cc``)."""
-    traits, n = BY_NAME[kind], layout.ranks
-    steps = {"allreduce": 2 * (n - 1), "allgather": n - 1, "reducescatter": n - 1}.get(kind)
-    if steps is None:
-        raise Unsupported(f"gloo's {traits.name} is not known here")
-    return Traffic("ring", (ring(n, size_bytes / n, steps),))
-
+from . import libraries_gloo
+from .traffic import Library
 
 LIBRARIES = {
-    library.name: library for library in (Library("gloo", "rings, for every size", gloo, default_order="sorted"),)
+    library.name: library
+    for library in (
+        Library(
+            "gloo",
+            "as PyTorch's backend: rings for AllReduce, AllGather and ReduceScatter of every size",
+            libraries_gloo.gloo,
+            default_order="sorted",
+        ),
+        Library(
+            "gloo-halving-doubling",
+            "gloo with AllreduceHalvingDoubling for AllReduce",
+            libraries_gloo.halving_doubling,
+            default_order="sorted",
+        ),
+        Library("gloo-bcube", "gloo with BCUBE for AllReduce", libraries_gloo.bcube, default_order="sorted"),
+    )
 }
 """By name."""

@@ -1,0 +1,166 @@
+"""What libraries send, step by step, and the same as traffic.
+
+An algorithm is a list of steps (:class:`stretto.schedule.algorithms.Step`): which blocks of the buffer go from which
+rank to which, and whether the receiver adds or stores them. A rank acts on a step when it has what the steps before
+brought it. The blocks say *what* is sent, so that a test can run the steps on numbers and look at the sums; traffic
+says only how much.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..model.arrays import Int64
+from ..model.plan import COPY, REDUCE
+from ..schedule.algorithms import Step
+from .traffic import Phase, Traffic, phase
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """Steps of one form.
+
+    Attributes:
+        steps: in their order. Blocks are those of all pieces of the collective, piece after piece.
+        tree: a rank waits for all that earlier steps sent to it, whenever that was, as in trees that are summed up;
+            otherwise for what the last step before that brought it anything.
+        segments: into how many segments every message is cut; the segments of a message follow each other.
+        in_flight: how many segments a rank sends before it waits for the first that it receives; at most ``segments``,
+            since a rank sends on in each step what it received in the step before.
+    """
+
+    steps: Sequence[Step]
+    tree: bool = False
+    segments: int = 1
+    in_flight: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Pattern:
+    """A library's algorithm for some number of ranks.
+
+    Attributes:
+        algorithm: the library's own name of it.
+        parts: one after the other.
+        blocks: how many blocks each piece of the collective is cut into.
+    """
+
+    algorithm: str
+    parts: tuple[Part, ...]
+    blocks: int = 1
+
+    @property
+    def steps(self) -> list[Step]:
+        """All steps, in their order."""
+        return [step for part in self.parts for step in part.steps]
+
+    def traffic(self, piece_bytes: float) -> Traffic:
+        """What it sends, for pieces of so many bytes."""
+        block_bytes = piece_bytes / self.blocks
+        return Traffic(self.algorithm, tuple(p for part in self.parts for p in _phases(part, block_bytes)))
+
+
+def _phases(part: Part, block_bytes: float) -> tuple[Phase, ...]:
+    """One phase of a tree; otherwise one for each step, where equal steps after each other are sent as one phase."""
+    messages = [_messages(step) for step in part.steps if len(step.src)]
+    if not messages:
+        return ()
+    if part.tree:
+        return (_along_tree(messages, block_bytes, part.segments),)
+    rows: list[tuple[Messages, int]] = []
+    for now in messages:
+        if rows and all(np.array_equal(a, b) for a, b in zip(rows[-1][0], now, strict=True)):
+            rows[-1] = now, rows[-1][1] + 1
+        else:
+            rows.append((now, 1))
+    lag = min(part.in_flight, part.segments)
+    return tuple(_repeated(now, block_bytes / part.segments, times * part.segments, lag) for now, times in rows)
+
+
+def _repeated(messages: Messages, block_bytes: float, times: int, lag: int) -> Phase:
+    """A phase that is sent so many times; time k of a message waits for what its sender received at time k - lag."""
+    src, dst, count = messages
+    size_bytes = np.maximum(count * block_bytes, 1)
+    if times == 1:
+        return phase(src, dst, size_bytes, 1, ())
+    once = phase(src, dst, size_bytes, times)
+    return phase(src, dst, size_bytes, times, np.stack((once.waiting, once.awaited, once.lag * lag), axis=1))
+
+
+def _along_tree(rows: Sequence[Messages], block_bytes: float, segments: int) -> Phase:
+    """A phase in which a message waits for all that its sender receives in steps before it, segment by segment."""
+    received: dict[int, list[int]] = {}
+    waits: list[tuple[int, int, int]] = []
+    number = 0
+    for src, dst, _ in rows:
+        for k, sender in enumerate(src.tolist()):
+            waits += [(number + k, earlier, 0) for earlier in received.get(sender, ())]
+        for k, receiver in enumerate(dst.tolist()):
+            received.setdefault(receiver, []).append(number + k)
+        number += len(src)
+    src, dst, count = (np.concatenate(column) for column in zip(*rows, strict=True))
+    return phase(src, dst, np.maximum(count * block_bytes / segments, 1), segments, waits)
+
+
+Messages = tuple[Int64, Int64, Int64]
+"""Sender, receiver and number of blocks of each message."""
+
+
+def _messages(step: Step) -> Messages:
+    """The messages of a step: all blocks that go from one rank to another are one message."""
+    pairs, count = np.unique(np.stack((step.src, step.dst), axis=1), axis=0, return_counts=True)
+    return pairs[:, 0].astype(np.int64), pairs[:, 1].astype(np.int64), count.astype(np.int64)
+
+
+# --- steps that several libraries have ----------------------------------------------------------
+
+
+def renumbered(steps: Sequence[Step], rank: Int64) -> list[Step]:
+    """The same steps among other ranks: what v did is done by ``rank[v]``."""
+    return [Step(s.block, rank[s.src], rank[s.dst], s.op) for s in steps]
+
+
+def from_root(steps: Sequence[Step], root: int, ranks: int, blocks: int = 0) -> list[Step]:
+    """The steps of root 0 with all ranks moved on by the root; with ``blocks`` a rank, the blocks move with them."""
+    moved = renumbered(steps, (np.arange(ranks) + root) % ranks)
+    if not blocks:
+        return moved
+    return [s._replace(block=(s.block + root * blocks) % (ranks * blocks)) for s in moved]
+
+
+def backwards(steps: Sequence[Step], op: int) -> list[Step]:
+    """The steps in reverse: who received sends, from the last step to the first."""
+    return [Step(s.block, s.dst, s.src, op) for s in reversed(steps)]
+
+
+def ring_sums(ranks: int, ends: int, by: int) -> list[Step]:
+    """Partial sums go round, from each rank v to v + ``by``; at last rank v has the whole sum of block v + ``ends``."""
+    v = np.arange(ranks)
+    return [Step((v + by * (ranks - 1 - s) + ends) % ranks, v, (v + by) % ranks, REDUCE) for s in range(ranks - 1)]
+
+
+def ring_copies(ranks: int, begins: int, by: int) -> list[Step]:
+    """Blocks go round, from each rank v to v + ``by``; at first rank v has block v + ``begins``."""
+    v = np.arange(ranks)
+    return [Step((v + begins - by * s) % ranks, v, (v + by) % ranks, COPY) for s in range(ranks - 1)]
+
+
+def direct(ranks: int) -> list[Step]:
+    """Step s of an AllToAll: every rank v sends to v + s what is for that rank."""
+    v = np.arange(ranks)
+    return [Step(v * ranks + (v + s) % ranks, v, (v + s) % ranks, COPY) for s in range(1, ranks)]
+
+
+def together(steps: Sequence[Step]) -> Step:
+    """One step of all messages, which are sent at once."""
+    block, src, dst = (np.concatenate(column) for column in zip(*((s.block, s.src, s.dst) for s in steps), strict=True))
+    return Step(block, src, dst, steps[0].op)
+
+
+def to_root(ranks: int, root: int, block: Int64, op: int) -> Step:
+    """Every other rank v sends the root ``block[v]``."""
+    v = np.delete(np.arange(ranks), root)
+    return Step(block[v], v, np.full_like(v, root), op)

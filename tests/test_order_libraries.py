@@ -1,0 +1,82 @@
+"""What libraries send: the steps of each algorithm, run on numbers, leave at every rank what the collective promises."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stretto.model.errors import Unsupported
+from stretto.model.kinds import BY_NAME
+from stretto.model.plan import REDUCE
+from stretto.order import libraries_gloo
+from stretto.order.libraries import LIBRARIES
+from stretto.order.patterns import Pattern
+from stretto.order.traffic import Layout, Traffic
+
+MB = 10**6
+
+
+def run_on_numbers(pattern: Pattern, kind: str, ranks: int, root: int) -> None:
+    """Every holder begins with a number of its own for each block; at last a rank has each sum, or each copy, once."""
+    traits = BY_NAME[kind]
+    blocks = traits.pieces_among(ranks) * pattern.blocks
+    _, holders, wanted = traits.promise(ranks, blocks, root)
+    has = np.zeros((ranks, blocks, ranks), dtype=np.int64)  # how often the number of each rank is in each sum
+    promised = np.zeros((blocks, ranks), dtype=np.int64)
+    for block in range(blocks):
+        own = holders[block // pattern.blocks]
+        has[own, block, own] = promised[block, own] = 1
+    for step in pattern.steps:
+        sent = has[step.src, step.block]
+        assert sent.any(axis=1).all(), "a rank sends what it does not have"
+        if step.op == REDUCE:
+            np.add.at(has, (step.dst, step.block), sent)
+        else:
+            has[step.dst, step.block] = sent
+    for block in range(blocks):
+        for rank in wanted[block // pattern.blocks]:
+            assert has[rank, block].tolist() == promised[block].tolist(), f"block {block} at rank {rank}"
+
+
+def sent_bytes(traffic: Traffic, ranks: int) -> np.ndarray:
+    """Bytes from each rank to each."""
+    sent = np.zeros((ranks, ranks))
+    for phase in traffic.phases:
+        np.add.at(sent, (phase.src, phase.dst), phase.size_bytes * phase.times)
+    return sent
+
+
+@pytest.mark.parametrize("kind", libraries_gloo.ALGORITHMS)
+@pytest.mark.parametrize("ranks", [2, 3, 5, 8])
+def test_gloo_leaves_what_the_collective_promises(kind, ranks):
+    for root in {0, ranks - 1} if BY_NAME[kind].rooted else {0}:
+        run_on_numbers(libraries_gloo.ALGORITHMS[kind](ranks, 4 * MB, root), kind, ranks, root)
+
+
+@pytest.mark.parametrize("ranks", range(2, 18))
+@pytest.mark.parametrize("algorithm", [libraries_gloo.binary_blocks, libraries_gloo.hypercube])
+def test_gloos_other_allreduces_sum_at_every_rank(algorithm, ranks):
+    run_on_numbers(algorithm(ranks), "allreduce", ranks, 0)
+
+
+@pytest.mark.parametrize("ranks", [2, 5, 8])
+def test_a_ring_sends_down_the_numbers_in_segments_of_a_megabyte_at_most(ranks):
+    traffic = LIBRARIES["gloo"].traffic(Layout.even(ranks), "allreduce", 40 * MB, 0)
+    (ring,) = traffic.phases
+    assert ((ring.src - ring.dst) % ranks == 1).all()
+    assert ring.size_bytes.max() <= 2**20
+    assert ring.size_bytes[0] * ring.times == pytest.approx(2 * (ranks - 1) / ranks * 40 * MB, rel=1e-3)
+    assert set(ring.lag.tolist()) == {2}
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8, 16])
+@pytest.mark.parametrize("library", ["gloo", "gloo-halving-doubling", "gloo-bcube"])
+def test_an_allreduce_of_a_power_of_two_of_ranks_sends_no_byte_twice(library, ranks):
+    traffic = LIBRARIES[library].traffic(Layout.even(ranks), "allreduce", 16 * MB, 0)
+    each = sent_bytes(traffic, ranks).sum(axis=1)
+    assert each == pytest.approx(np.full(ranks, 2 * (ranks - 1) / ranks * 16 * MB), rel=1e-4)
+
+
+def test_what_a_library_does_not_have_is_refused_by_name():
+    with pytest.raises(Unsupported, match="gloo has no multicast"):
+        LIBRARIES["gloo"].traffic(Layout.even(4), "multicast", MB, 0)
