@@ -92,10 +92,10 @@ def _step(key, blocks, memory, mail, done) -> bool:
             return False
     source = memory[rank][step.get("srcbuf")], int(step.get("srcoff"))
     target = memory[rank][step.get("dstbuf")], int(step.get("dstoff"))
-    if kind in ("cpy", "s"):
+    if kind in ("cpy", "s", "re"):
         need(source[1] >= 0 and source[1] + n <= len(source[0]), "source within its buffer")
         data = source[0][source[1] : source[1] + n].copy()
-        need(kind == "cpy" or send >= 0, "a block that sends has a peer")
+        need(kind != "s" or send >= 0, "a block that sends has a peer")
     if kind in ("r", "rrc"):
         if not mail[receive, rank, channel]:
             return False
@@ -106,8 +106,8 @@ def _step(key, blocks, memory, mail, done) -> bool:
     if kind == "s":
         mail[rank, send, channel].append(data)
     elif kind != "nop":
-        need(kind in ("cpy", "r", "rrc"), f"step {kind} is known")
+        need(kind in ("cpy", "r", "rrc", "re"), f"step {kind} is known")
         need(target[1] >= 0 and target[1] + n <= len(target[0]) and len(data) == n, "target within its buffer")
-        target[0][target[1] : target[1] + n] = data
+        target[0][target[1] : target[1] + n] = data + (target[0][target[1] : target[1] + n] if kind == "re" else 0)
     done[key] += 1
     return True

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import os
 import subprocess
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from msccl_executor import Stuck, check, execute
 from stretto.formats import exporters
+from stretto.formats.steps import parts_of
 from stretto.model.arrays import Ragged
+from stretto.model.chunks import covering
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError, Unsupported
 from stretto.model.plan import make_plan
+from stretto.model.targets import TARGETS
 from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
 from stretto.planners import find, registered, run_planner
 from stretto.simulate import simulate
-from stretto.topologies import load_topology
+from stretto.topologies import assume_messages, load_topology
 from stretto.verify import verify
 
 KINDS = ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce")
@@ -51,9 +55,14 @@ def test_every_planners_program_computes_its_collective(net, kind, planner, tmp_
         text = written(plan, tmp_path)
     except Unsupported as refused:
         pytest.skip(str(refused))
-    parts = plan.workload.chunk_count // len(plan.workload.collectives[0].piece_bytes)
     for seed in range(3):
-        check(text, kind, len(plan.topology.accelerators), parts, seed)
+        check(
+            text,
+            kind,
+            len(plan.topology.accelerators),
+            parts_of(plan.workload.collectives[0], TARGETS["msccl"]).number,
+            seed,
+        )
 
 
 @pytest.mark.parametrize("kind", ["allgather", "allreduce"])
@@ -92,6 +101,28 @@ def test_messages_that_overtake_each_other_are_received_as_they_were_sent(tmp_pa
     )  # fmt: skip
     assert verify(plan).ok and simulate(plan).arrival_s[1] < simulate(plan).arrival_s[0]
     check(written(plan, tmp_path), "allgather", 2, 2, 0)
+
+
+def test_summands_of_unlike_sums_are_kept_apart(tmp_path):
+    """Here a rank sends to each neighbour the sum of what the others sent, so that none of these sums holds another."""
+    topology = assume_messages(load_topology("zoo:Napnet"))
+    workload = Workload((make_collective("allreduce", topology, 64_000_000),))
+    text = written(run_planner("greedy", topology, workload, effort="normal"), tmp_path)
+    assert any(step.get("type") == "re" for step in ElementTree.fromstring(text).iter("step"))
+    for seed in range(3):
+        check(text, "allreduce", 6, 32, seed)
+
+
+def test_chunks_of_several_parts_are_carried_by_as_many_steps_as_it_takes(tmp_path):
+    """Three chunks of 100, 27 and 1 of 128 parts; a step carries at most 72 of them."""
+    topology = load_topology("ring:2")
+    whole = make_collective("broadcast", topology, 128 * 800)
+    cut = covering(whole, 128, np.array([100, 27, 1]))
+    plan = run_planner("shortest-path", topology, Workload((cut,)))
+    text = written(plan, tmp_path)
+    counts = [int(s.get("cnt")) for s in ElementTree.fromstring(text).iter("step") if s.get("type") == "s"]
+    assert sorted(counts) == [1, 27, 28, 72]
+    check(text, "broadcast", 2, 128, 0)
 
 
 def test_a_damaged_program_is_found(tmp_path):

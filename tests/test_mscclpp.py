@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from stretto.formats import exporters
+from stretto.formats.steps import parts_of
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import Unsupported
+from stretto.model.targets import TARGETS
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
@@ -60,8 +62,12 @@ def check_operation(op: dict, gpu: dict, channels: int, buffers: int) -> None:
     assert ("channel_ids" in op) == (op.get("channel_type") == "memory") == (op["name"] in ("put", "signal", "wait"))
     sizes = {"i": gpu["input_chunks"], "o": gpu["output_chunks"], "s": gpu["scratch_chunks"]}
     for ref in (*op.get("src_buff", ()), *op.get("dst_buff", ())):
-        assert ("type" in ref) != ("buffer_id" in ref) and ref["size"] == 1
-        assert 0 <= ref["buffer_id"] < buffers if "buffer_id" in ref else 0 <= ref["index"] < sizes[ref["type"]]
+        assert ("type" in ref) != ("buffer_id" in ref) and ref["size"] >= 1 and ref["index"] >= 0
+        assert ref["size"] == op["src_buff"][0]["size"], "what an operation reads and writes is equally large"
+        if "buffer_id" in ref:
+            assert 0 <= ref["buffer_id"] < buffers
+        else:
+            assert ref["index"] + ref["size"] <= sizes[ref["type"]]
 
 
 def execute(plan: dict, inputs: list[np.ndarray], seed: int) -> list[np.ndarray]:
@@ -100,8 +106,8 @@ def run(op: dict, rank: int, block: dict, gpu: dict, memory: list, signals: Coun
         if "buffer_id" in ref:
             far = gpu["remote_buffers"][block["remote_buffer_refs"][0]["remote_buffer_ids"][ref["buffer_id"]]]
             assert far["rank"] == ends[0], "what is put goes where its channel goes"
-            return memory[far["rank"]][far["type"]], ref["index"]
-        return memory[rank][ref["type"]], ref["index"]
+            return memory[far["rank"]][far["type"]][ref["index"] : ref["index"] + ref["size"]]
+        return memory[rank][ref["type"]][ref["index"] : ref["index"] + ref["size"]]
 
     if op["name"] == "wait":
         if not signals[ends[0], rank]:
@@ -116,26 +122,27 @@ def run(op: dict, rank: int, block: dict, gpu: dict, memory: list, signals: Coun
     elif op["name"] == "sem_release":
         semaphores.update((rank, i) for i in op["semaphore_ids"])
     elif op["name"] in ("copy", "put", "re"):
-        parts = [buffer[i] for buffer, i in map(place, op["src_buff"])]
-        target, at = place(op["dst_buff"][0])
-        target[at] = sum(parts[1:], parts[0].copy())
+        parts = [place(ref) for ref in op["src_buff"]]
+        target = place(op["dst_buff"][0])
+        assert len(target) == op["dst_buff"][0]["size"], "it lies within the buffer"
+        target[:] = sum(parts[1:], parts[0].copy())
     return True
 
 
 @pytest.mark.parametrize("net", ["dgx1", "ndv2:2", "torus:4x4"])
 @pytest.mark.parametrize("kind", ["allgather", "reducescatter", "allreduce", "alltoall"])
-@pytest.mark.parametrize("planner", ["mtegcca", "shortest-path", "scale-ccl", "ring", "nccl"])
+@pytest.mark.parametrize("planner", ["mtegcca", "shortest-path", "scale-ccl", "ring", "nccl", "forest"])
 def test_the_plan_computes_its_collective(net, kind, planner, tmp_path):
     topology = load_topology(net)
     n = len(topology.accelerators)
     try:
         plan = run_planner(planner, topology, Workload((make_collective(kind, topology, 64 * n),)))
+        path = tmp_path / "plan.json"
+        exporters()["mscclpp"].write(simulate(plan), str(path))
     except Unsupported as refused:
         pytest.skip(str(refused))
-    path = tmp_path / "plan.json"
-    exporters()["mscclpp"].write(simulate(plan), str(path))
     data = json.loads(path.read_text())
-    k = plan.workload.chunk_count // len(plan.workload.collectives[0].piece_bytes)
+    k = parts_of(plan.workload.collectives[0], TARGETS["mscclpp"]).number
     rows = {"allgather": k, "allreduce": k}.get(kind, n * k)
     inputs = [np.random.default_rng(r).integers(0, 10**6, (rows, 3)) for r in range(n)]
     total = sum(inputs)

@@ -16,14 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..kernels import at_speed
+from ..model.collective import Collective
 from ..model.errors import Unsupported
 from ..model.rows import nodes_in
+from ..model.targets import TARGETS
 from ..model.timeline import Timeline
 from . import atomic_file, kernel_chakra
 from .chakra_trace import message_count, trace_of
 from .kernel_chakra import Nodes, Words
 from .protobuf import block, sized
-from .steps import only_collective
+from .steps import only_collective, parts_of
 
 COMPUTE, SEND, RECEIVE = 4, 5, 6
 """Values of the enum NodeType."""
@@ -58,8 +60,7 @@ def write(timeline: Timeline, path: str, ranks: Sequence[int] | None = None) -> 
         raise Unsupported("a node that is no rank sends or receives, and a trace is of a rank")
     if (messages := message_count(plan)) > MOST_MESSAGES:
         raise Unsupported(f"the plan has {messages:,} messages, and tags go up to {MOST_MESSAGES:,}; use fewer chunks")
-    parts = collective.chunk_count // collective.piece_count
-    facts = {"kind": collective.kind, "chunks": parts, "root": max(0, collective.root)}
+    facts = {"kind": collective.kind, "root": max(0, collective.root), **_cut_of(collective)}
     head = sized(block(1, b"0.0.4") + block(2, _text("stretto", json.dumps(facts))))
     rank_of = np.full(plan.topology.node_count, -1, dtype=np.int64)
     rank_of[nodes] = np.arange(len(nodes))
@@ -73,6 +74,14 @@ def write(timeline: Timeline, path: str, ranks: Sequence[int] | None = None) -> 
             file.write(content.data)
     notes = ["routes and times left out: they are the network's that runs the trace"]
     return notes + [f"dependencies on what happens at other ranks left out: {dropped}"] * bool(dropped)
+
+
+def _cut_of(collective: Collective) -> dict[str, object]:
+    """How pieces are cut: into how many equal parts and, where chunks are not these parts, how many each covers."""
+    if collective.evenly_cut:  # asked first: the chunks of large collectives are not listed
+        return {"chunks": collective.chunk_count // collective.piece_count}
+    parts = parts_of(collective, TARGETS["chakra"])
+    return {"chunks": parts.number, "covered": parts.covered.tolist()}
 
 
 def encoded(trace: Nodes) -> NDArray[np.uint8]:

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from ..model.arrays import Ragged
+from ..model.chunks import covering
 from ..model.collective import Collective, Workload, make_collective
 from ..model.errors import InputError
 from ..model.plan import COPY, Plan, make_plan
@@ -126,7 +127,16 @@ def _own(facts: dict[str, Any], topology: Topology, size: Size, where: str) -> C
         raise InputError(what, where)
     kind, (full, shard) = str(facts.get("kind")), size
     parts, root = (count(facts.get(key), key, where, least, 10**6) for key, least in (("chunks", 1), ("root", 0)))
-    return make_collective(kind, topology, full, shard_bytes=shard, chunks=parts, root=root)
+    covered = facts.get("covered")
+    if covered is None:
+        return make_collective(kind, topology, full, shard_bytes=shard, chunks=parts, root=root)
+    whole = make_collective(kind, topology, full, shard_bytes=shard, root=root)
+    cut = None
+    if isinstance(covered, list) and covered:
+        cut = covering(whole, parts, np.array([count(n, "covered", where, 1, parts) for n in covered], dtype=np.int64))
+    if cut is None:
+        raise InputError(f"'covered' does not cover {whole.piece_count} pieces of {parts} parts", where)
+    return cut
 
 
 def _paired(traces: Sequence[list[_Node]], where: str, own: bool) -> dict[Message, _Row]:

@@ -48,7 +48,7 @@ def write(timeline: Timeline, path: str, sizes: tuple[int, int] = (0, MOST_BYTES
         sizes: the least and the greatest full buffer, bytes, for which a runtime shall use the program.
     """
     _check_elements(timeline.plan)
-    program = program_of(timeline)
+    program = program_of(timeline, TARGET)
     root = to_xml(program, timeline.plan.topology.name, sizes)
     ElementTree.indent(root)
     with atomic_file(path) as file:
@@ -80,6 +80,11 @@ def to_xml(program: Program, name: str, sizes: tuple[int, int] = (0, MOST_BYTES)
         "minBytes": sizes[0], "maxBytes": sizes[1],
     }  # fmt: skip
     root = ElementTree.Element("algo", {k: str(v) for k, v in facts.items()})
+    most = max(chunks, *program.scratch)
+    if most > TARGET.buffer_parts:
+        raise Unsupported(
+            f"a buffer has {most:,} parts, more than the {TARGET.buffer_parts:,} of MSCCL; use fewer chunks"
+        )
     for rank in range(program.ranks):
         own = [b for b in blocks if b.rank == rank]
         if 1 + len(own) + program.ranks + sum(len(b.steps) for b in own) > TARGET.elements:
@@ -97,11 +102,15 @@ def to_xml(program: Program, name: str, sizes: tuple[int, int] = (0, MOST_BYTES)
 def _threadblocks(program: Program) -> tuple[list[_Block], int]:
     """The steps as threadblocks, numbered from 0 in each rank, and the number of channels."""
     keys = _keys(program.steps)
-    blocks = {key: _Block(*key) for key in sorted(set(keys))}
+    awaited = {keys[w] for step, key in zip(program.steps, keys, strict=True) for w in step.waits if keys[w] != key}
+    # runtimes hold the number of a threadblock that is waited for in few bits, so those come first
+    blocks = {key: _Block(*key) for key in sorted(set(keys), key=lambda key: (key not in awaited, key))}
     counts: Counter[int] = Counter()
-    for block in blocks.values():
+    for key, block in blocks.items():
         block.number = counts[block.rank]
         counts[block.rank] += 1
+        if counts[block.rank] > (TARGET.awaited_threadblocks if key in awaited else TARGET.threadblocks):
+            raise Unsupported(f"rank {block.rank} needs more threadblocks than MSCCL has; use fewer chunks or ranks")
     at: list[tuple[_Block, int]] = []
     for step, key in zip(program.steps, keys, strict=True):
         at.append((blocks[key], _append(blocks[key], step, [at[w] for w in step.waits])))
@@ -126,7 +135,7 @@ def _keys(steps: list[Step]) -> list[tuple[int, int, int, int]]:
         if step.kind in ("r", "rrc"):
             continue
         pair = (step.rank, step.peer)
-        ends = {k: max(1, len(steps[k].waits)) for k in (number, step.partner) if k >= 0}
+        ends = {k: max(1, len(steps[k].waits)) + _more(step) for k in (number, step.partner) if k >= 0}
         if any(used[_key(steps[k], channel[pair])] + room > TARGET.steps for k, room in ends.items()):
             channel[pair] += 1
         for k, room in ends.items():
@@ -135,8 +144,13 @@ def _keys(steps: list[Step]) -> list[tuple[int, int, int, int]]:
     return keys
 
 
+def _more(step: Step) -> int:
+    """How many steps of a file a step needs besides the first, since each carries few parts."""
+    return (step.count - 1) // TARGET.step_parts
+
+
 def _append(block: _Block, step: Step, waits: list[tuple[_Block, int]]) -> int:
-    """Append a step to its threadblock, after a nop for each wait but the last; returns its index there."""
+    """Append a step to its threadblock, after a nop for each wait but the last; returns the index of its end there."""
     latest: dict[int, tuple[_Block, int]] = {}
     for other, place in waits:
         known = max(block.waited.get(other.number, -1), latest[other.number][1] if other.number in latest else -1)
@@ -149,7 +163,10 @@ def _append(block: _Block, step: Step, waits: list[tuple[_Block, int]]) -> int:
     for wait in needed[:-1]:
         block.steps.append(_element("nop", ("i", -1), ("o", -1), 0, wait))
     own = step.dst if step.kind == "rrc" else step.src
-    block.steps.append(_element(step.kind, own, step.dst, 1, needed[-1] if needed else None))
+    for done in range(0, step.count, TARGET.step_parts):
+        src, dst = ((buffer, first + done) for buffer, first in (own, step.dst))
+        last = needed[-1] if needed and not done else None
+        block.steps.append(_element(step.kind, src, dst, min(step.count - done, TARGET.step_parts), last))
     return len(block.steps) - 1
 
 

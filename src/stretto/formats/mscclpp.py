@@ -35,7 +35,7 @@ class _Block:
 
 def write(timeline: Timeline, path: str) -> Sequence[str]:
     """Write the execution plan; returns notes on what the format could not keep."""
-    program = program_of(timeline)
+    program = program_of(timeline, TARGET)
     with atomic_file(path) as file:
         json.dump(to_json(program, timeline.plan.topology.name), file, indent=1)
         file.write("\n")
@@ -50,7 +50,7 @@ def to_json(program: Program, name: str) -> dict[str, Any]:
     for number, step in enumerate(program.steps):
         if step.kind == "s":
             slots[number] = slots[step.partner] = scratch[step.peer]
-            scratch[step.peer] += 1
+            scratch[step.peer] += step.count
         _append(blocks[step.rank], step, slots.get(number, -1))
     # a rank that holds or wants nothing passes a buffer all the same: the loader divides by its chunks
     inputs, outputs = ([n or max(chunks) for n in chunks] for chunks in (program.inputs, program.outputs))
@@ -66,26 +66,31 @@ def to_json(program: Program, name: str) -> dict[str, Any]:
 
 def _append(blocks: list[_Block], step: Step, slot: int) -> None:
     """Add the operations of a step to the last threadblock of its rank, or to a new one where that is full."""
-    wanted = 2 if step.kind == "cpy" else 4
+    wanted = 2 if step.kind in ("cpy", "re") else 4
     block = blocks[-1]
     full = len(block.ops) + wanted + 1 > TARGET.steps
     if full or (step.peer not in block.peers and len(block.peers) == TARGET.channels):
         block.ops.append({"name": "sem_release", "semaphore_ids": [len(blocks) - 1]})
         block = _Block([{"name": "sem_acquire", "semaphore_ids": [len(blocks) - 1]}, NOP])
         blocks.append(block)
+    if step.kind == "re":
+        added = [_local(step.dst, step.count), _local(step.src, step.count)]
+        block.ops += [{"name": "re", "src_buff": added, "dst_buff": added[:1], "reduce_op": "sum"}, NOP]
+        return
     if step.kind == "cpy":
-        block.ops += [{"name": "copy", "src_buff": [_local(step.src)], "dst_buff": [_local(step.dst)]}, NOP]
+        copy = {"name": "copy", "src_buff": [_local(step.src, step.count)], "dst_buff": [_local(step.dst, step.count)]}
+        block.ops += [copy, NOP]
         return
     if step.peer not in block.peers:
         block.peers.append(step.peer)
     place = block.peers.index(step.peer)
     via = {"channel_ids": [place], "channel_type": MEMORY}
     if step.kind == "s":
-        there = {"buffer_id": place, "index": slot, "size": 1}
-        put = {"name": "put", "src_buff": [_local(step.src)], "dst_buff": [there]}
+        there = {"buffer_id": place, "index": slot, "size": step.count}
+        put = {"name": "put", "src_buff": [_local(step.src, step.count)], "dst_buff": [there]}
         block.ops += [put | via, NOP, {"name": "signal"} | via, NOP]
         return
-    got, own = _local(("s", slot)), _local(step.dst)
+    got, own = _local(("s", slot), step.count), _local(step.dst, step.count)
     add = {"name": "re", "src_buff": [own, got], "dst_buff": [own], "reduce_op": "sum"}
     copy = {"name": "copy", "src_buff": [got], "dst_buff": [own]}
     block.ops += [{"name": "wait"} | via, NOP, add if step.kind == "rrc" else copy, NOP]
@@ -113,5 +118,5 @@ def _threadblock(number: int, block: _Block, ids: list[int]) -> dict[str, Any]:
     return {"id": number, "ops": block.ops, "channels": channels, "remote_buffer_refs": buffers}
 
 
-def _local(slot: Slot) -> dict[str, Any]:
-    return {"type": slot[0], "index": slot[1], "size": 1}
+def _local(slot: Slot, count: int) -> dict[str, Any]:
+    return {"type": slot[0], "index": slot[1], "size": count}

@@ -1,13 +1,13 @@
-"""Pieces cut into chunks: as even as whole bytes allow, none of them empty."""
+"""Pieces cut into chunks: as even as whole bytes allow, none of them empty; and chunks that cover equal parts."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from .arrays import Int64, offsets_of
+from .arrays import Int32, Int64, offsets_of
 from .errors import InputError
 from .kinds import split_evenly
 
@@ -56,3 +56,96 @@ def check_cut(size_bytes: int, ranks: int, smallest: int, chunks: int) -> None:
             f"too few for {chunks} chunk{'s' if chunks > 1 else ''}; raise the size",
             "size",
         )
+
+
+FIRST_TESTED = 64
+"""Edges of chunks that are tested before all others are: most numbers of parts do not fit these."""
+
+
+class EqualParts(NamedTuple):
+    """Every piece in equally many equal parts, and the parts that each chunk covers.
+
+    Attributes:
+        number: parts of a piece.
+        first: int64[chunks], the first part of each chunk in its piece.
+        covered: int64[chunks], how many parts each chunk covers.
+    """
+
+    number: int
+    first: Int64
+    covered: Int64
+
+
+def equal_parts(collective: Collective, least_bytes: int, most: int) -> EqualParts | None:
+    """The fewest equal parts of a piece of which every chunk covers one or several; None if there are none.
+
+    Parts are equal but for a byte. Where all pieces are cut into equally many equal chunks these are the parts.
+
+    Args:
+        least_bytes: bytes of the smallest part, where chunks are not equal.
+        most: parts of a piece, at most.
+    """
+    if collective.evenly_cut:
+        count = collective.chunk_count // collective.piece_count
+        every = np.arange(collective.chunk_count, dtype=np.int64)
+        return EqualParts(count, every % count, np.ones_like(every)) if count <= most else None
+    begin, total = collective.chunk_offset, collective.piece_bytes[collective.chunk_piece]
+    most = min(most, int(collective.piece_bytes.min()) // least_bytes)
+    fewest = int(np.bincount(collective.chunk_piece).max())
+    tested = np.unique(np.stack((begin, total), axis=1), axis=0).T
+    for count in range(fewest, most + 1):
+        if _are_edges(tested[:, :FIRST_TESTED], count) and _are_edges(tested, count):
+            first = _nearest(begin, total, count)
+            after = _nearest(begin + collective.chunk_bytes, total, count)
+            return EqualParts(count, first, after - first)
+    return None
+
+
+def _nearest(place: Int64, total: Int64, count: int) -> Int64:
+    """int64[...], which of the edges between ``count`` equal parts of ``total`` bytes is nearest to a place."""
+    edge: Int64 = (2 * place * count + total) // (2 * total)
+    return edge
+
+
+def _are_edges(tested: Int64, count: int) -> bool:
+    """Whether places are edges between ``count`` equal parts but for a byte; int64[2, places], them and total bytes."""
+    place, total = tested
+    return bool((np.abs(place * count - _nearest(place, total, count) * total) < count).all())
+
+
+def in_equal_parts(collective: Collective, count: int) -> Collective | None:
+    """The collective with chunks that cover whole parts, where every piece is cut into ``count`` equal ones.
+
+    Edges of chunks move to the nearest edge of a part, and every chunk keeps one part at least. None where a piece has
+    more chunks than parts, or fewer bytes.
+    """
+    piece, begin = collective.chunk_piece, collective.chunk_offset
+    chunks = np.bincount(piece, minlength=collective.piece_count)
+    if chunks.max() > count or collective.piece_bytes.min() < count:
+        return None
+    place = np.arange(len(piece)) - offsets_of(chunks)[piece]
+    nearest = _nearest(begin, collective.piece_bytes[piece], count)
+    # edges are apart by a part at least: what is left of an edge after a part for each chunk before it never falls
+    low = piece.astype(np.int64) * count
+    slack = np.maximum.accumulate(nearest - place + low) - low
+    return _cut_at(collective, piece, np.minimum(slack, count - chunks[piece]) + place, count)
+
+
+def covering(collective: Collective, count: int, covered: Int64) -> Collective | None:
+    """The collective with every piece in ``count`` equal parts, of which the chunks cover these numbers, int64[chunks],
+    one after another; None if they do not cover every piece."""
+    first = np.cumsum(covered) - covered
+    piece = (first // count).astype(np.int32)
+    last = (first + covered - 1) // count
+    if covered.min() < 1 or (piece != last).any() or covered.sum() != count * collective.piece_count:
+        return None
+    return _cut_at(collective, piece, first % count, count)
+
+
+def _cut_at(collective: Collective, piece: Int32, first: Int64, count: int) -> Collective:
+    """The collective in chunks that begin at these of the ``count`` equal parts of their pieces, in ascending order."""
+    total = collective.piece_bytes[piece]
+    offset = (first * total + count // 2) // count
+    last = np.append(np.diff(piece) != 0, True)
+    size = np.where(last, total, np.append(offset[1:], 0)) - offset
+    return replace(collective, chunk_piece=piece, chunk_offset=offset, chunk_bytes=size)

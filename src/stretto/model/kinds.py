@@ -80,6 +80,10 @@ class Kind:
         """How many pieces its buffer has."""
         return {"buffer": 1, "rank": ranks, "pair": ranks * ranks}[self.pieces]
 
+    def pieces_in_buffer(self, ranks: int) -> int:
+        """How many pieces the larger of a rank's two buffers has (for kinds with even pieces)."""
+        return 1 if self.whole else ranks
+
     def pieces_of(self, who: Ranks, rank: int, ranks: int, root: int) -> range:
         """The pieces of a rank's input or output buffer, where ``who`` is ``held`` or ``wanted``, in their order there
         (for kinds with even pieces)."""
