@@ -31,7 +31,7 @@ from stretto.runtime.connect import join, listen
 from stretto.runtime.execute import execute
 from stretto.runtime.mesh import Connection, Mesh
 from stretto.runtime.messages import Messages
-from stretto.runtime.wire import HEADER, Frame, Kind, Malformed, decode, encode
+from stretto.runtime.wire import HEADER, NO_CALL, Frame, Kind, Malformed, decode, encode
 from worker import work
 
 RANKS = 4
@@ -131,7 +131,7 @@ def test_strangers_at_the_door_do_not_count():
 
 
 @given(header=st.binary(min_size=HEADER.size, max_size=HEADER.size))
-def test_sixteen_bytes_are_a_frame_or_are_refused(header):
+def test_bytes_of_a_header_are_a_frame_or_are_refused(header):
     try:
         frame = decode(header)
     except Malformed:
@@ -147,6 +147,8 @@ FRAMES = st.builds(
         st.integers(0, 3),
         st.integers(0, 8),
         st.sampled_from([0, 1, 99, 1000, 2**20, 2**31]),
+        st.just(NO_CALL),
+        st.sampled_from([0, 1, 99, 1000, 2**64 - 1]),
     ),
     st.binary(max_size=100),
 )
@@ -173,7 +175,7 @@ def test_whatever_a_peer_sends_it_is_at_fault_and_nothing_is_complete(chunks):
     ("frame", "words"),
     [
         (b"GET / HTTP/1.1\r\n", "where a frame must begin"),
-        (HEADER.pack(0x5C7E, 99, 1, 0, 0), "unknown kind 99"),
+        (HEADER.pack(0x5C7E, 99, 1, 0, 0, NO_CALL, 0), "unknown kind 99"),
         (encode(Kind.DATA, 1, 0, 2**21), "at most"),
         (encode(Kind.DATA, 1, 77, 4), "does not come from it"),
         (encode(Kind.DATA, 1, 1, 1001), "where 1000 were due"),
@@ -191,7 +193,7 @@ def test_messages_say_what_was_wrong_with_a_frame(frame, words):
         frame = encode(Kind.DATA, 1, row, 1001)
     ours, theirs = socket.socketpair()
     mesh = Mesh(0, {0: "gpu0", 1: "gpu1"}, [Connection(ours, 1)])
-    theirs.sendall(frame + bytes(16))
+    theirs.sendall(frame + bytes(HEADER.size))
     with pytest.raises(PeerFailed, match=words) as caught:
         execute(mesh, program, content.inputs(plan, program.steps.held, 0), content.outputs(plan, [0, 1]), timeout_s=5)
     assert caught.value.peer == "gpu1"
@@ -260,8 +262,10 @@ def test_a_row_comes_on_its_own_subflow():
 
 
 HEADS = st.builds(
-    lambda tag, length, payload: struct.pack("!qQ", tag, length) + payload,
+    lambda word, tag, number, length, payload: struct.pack("!BxxxxxxxqQQ", word, tag, number, length) + payload,
+    st.integers(0, 8),
     st.sampled_from([-3, -2, -1, 0, 7]),
+    st.sampled_from([0, 1, 2**63]),
     st.sampled_from([0, 1, 20, 1000, 2**28, 2**40, 2**63]),
     st.binary(max_size=40),
 )
@@ -288,7 +292,9 @@ def test_a_message_that_a_live_peer_does_not_send_is_not_waited_for_for_ever():
     told: SimpleQueue = SimpleQueue()
     mine, other = Messages(ours, "rank 1", timeout_s=1.0), Messages(theirs, "rank 0", timeout_s=1.0)
     mine.receive(7, memoryview(bytearray(20)), told.put)
-    assert "rank 1: it is alive, but has not sent for 2 s, in the message with tag 7" in str(told.get(timeout=20))
+    assert "rank 1: it is alive, but has not sent within the timeout of 1 s, in the message with tag 7" in str(
+        told.get(timeout=20)
+    )
     mine.close()
     other.close()
 

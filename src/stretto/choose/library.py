@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations
 
 import numpy as np
@@ -102,6 +103,11 @@ class Recipe:
     low: Int64
     high: Int64
     whole: Int64
+
+    @cached_property
+    def digest(self) -> int:
+        """64 bits of the plan's digest: ranks whose plans are equal have equal ones."""
+        return int(self.program.plan.digest()[:16], 16)
 
     def edges(self, elements: Int64) -> tuple[Int64, Int64]:
         """For each chunk its first element and the one after its last.

@@ -2,6 +2,8 @@
 
     StrettoError
     ├── InputError        a file, spec or argument is wrong: the message names it, the place and the remedy
+    │   └── ArgumentError the tensors or ranks of one call do not fit together (also a ValueError and a RuntimeError,
+    │                     as programs that use PyTorch expect)
     ├── Unsupported       the request is sound, but this planner or command does not serve it
     ├── Infeasible        no plan exists or none was found within the limits given
     └── PeerFailed        a process that takes part in a run died, stalled or broke the protocol (also a
@@ -23,6 +25,10 @@ class InputError(StrettoError):
     def __init__(self, message: str, where: str | None = None) -> None:
         self.where = where
         super().__init__(f"{where}: {message}" if where else message)
+
+
+class ArgumentError(InputError, ValueError, RuntimeError):
+    """The arguments of a call do not fit together; says which."""
 
 
 class Unsupported(StrettoError):

@@ -3,7 +3,8 @@
 The loop never blocks on one peer: all sockets are non-blocking and one selector waits for all of them. If a peer is
 a run ahead, nothing more is read from it until this process begins that run too. Every process regularly says that it
 is alive. A process that has been silent for ``timeout_s`` and has not finished is at fault, however many others wait
-for each other because of it.
+for each other because of it; a run that has not ended a little later has failed although all peers are alive. Every
+frame carries the code of the call, so whoever calls something else is found out by its first frame.
 """
 
 from __future__ import annotations
@@ -28,10 +29,9 @@ from .mesh import Connection, Mesh
 from .pacing import AHEAD_S, Outgoing, Queue, largest_rate, limit_rate
 from .recorded import Trace
 from .switches import TimedSwitch
-from .wire import Kind, encode
+from .watch import Watch
+from .wire import NO_CALL, Kind, encode
 
-PINGS = 4
-"""Pings in the time for which a peer may be silent."""
 BATCH_BYTES = 1 << 18
 """Frames are collected up to this number of bytes, then sent by one system call. What is to be sent first is decided
 when a frame is collected."""
@@ -53,6 +53,7 @@ def execute(
     started_at: float | None = None,
     delays: Mapping[int, float] | None = None,
     circuits: Circuits | None = None,
+    call: bytes = NO_CALL,
 ) -> Trace:
     """Run a program to its end: when this returns, every output is complete.
 
@@ -60,25 +61,26 @@ def execute(
         inputs, outputs: for each chunk that the node holds or wants a contiguous one-dimensional array; an
             input that is not also the output is never written.
         sizes: bytes of chunks by their numbers, the workload's by default; every node must give the same.
-        timeout_s: seconds for which a peer that has not finished may be silent.
+        timeout_s: seconds that the run may take, and for which a peer that has not finished may be silent.
         pace: seconds of real time for one second of the plan: starts and rates are kept, scaled by it. None runs
             as fast as dependencies and the network allow.
         started_at: the value of time.monotonic() at the plan's time 0, for which this waits; now by default.
         delays: for some rows the seconds between their last byte and their arrival, on a network without delay.
         circuits: at the controller the optical planes, as the last run left them; by default planes without hardware,
             which are as the plan finds them.
+        call: the code of what the caller asks for (``CALL_BYTES``); every node must give the same.
     Raises:
-        PeerFailed: a peer died, stalled or broke the protocol; names the peer and the transfer. The mesh
-            cannot be used again.
+        PeerFailed: a peer died, stalled, broke the protocol or gave another call; names the peer and the transfer, or
+            both calls. The mesh cannot be used again.
     """
     if mesh.failure is not None:
         raise mesh.failure
     began_cpu_s = time.thread_time()
-    mesh.runs += 1
+    mesh.begin(call)
     buffers = Buffers(program.steps, inputs, outputs, sizes, dtype, reduce, mesh.pool)
     start = time.monotonic() if started_at is None else started_at
     own = Circuits(program.plan.topology.planes, TimedSwitch()) if circuits is None and program.turns else None
-    run = Run(mesh, program, buffers, timeout_s, pace, start, delays or {}, circuits or own)
+    run = Run(mesh, program, buffers, timeout_s, pace, start, delays or {}, circuits or own, call)
     if started_at is not None:
         time.sleep(max(0.0, start - time.monotonic()))
     try:
@@ -110,6 +112,7 @@ class Run:
     start: float
     delays: Mapping[int, float]
     circuits: Circuits | None
+    call: bytes = NO_CALL
 
     def __post_init__(self) -> None:
         program, steps = self.program, self.program.steps
@@ -146,17 +149,16 @@ class Run:
     def loop(self) -> None:
         """Run until everything is received and sent, and every peer knows it."""
         self._start()
-        next_ping = time.monotonic() + self.timeout_s / PINGS
+        watch = Watch(self)
         while not self._finished():
             now = time.monotonic()
             self._fire(now)
-            if now >= next_ping:
-                next_ping = now + self.timeout_s / PINGS
-                self._watch_peers(now)
+            if now >= watch.at:
+                watch.look(now)
             self._write(now)
             if self._finished():
                 break
-            wake = min(next_ping, self.timers[0][0]) if self.timers else next_ping
+            wake = min(watch.at, self.timers[0][0]) if self.timers else watch.at
             wait_s = 0.0 if self.active else max(0.0, wake - time.monotonic())
             awake = self.selector.select(min(wait_s, PATIENCE_S) if self.incoming.parked else wait_s)
             for key, mask in awake:
@@ -188,7 +190,7 @@ class Run:
                 self._ready(row)
         # only now: an empty transfer has arrived with its header, which may release transfers that wait for it
         for c in self.connections:
-            if c.ahead is not None and c.ahead.run == self.number:
+            if c.ahead is not None and c.ahead.run <= self.number:
                 frame, c.ahead = c.ahead, None
                 self.incoming.take(c, frame)
                 self.incoming.look(c)
@@ -203,18 +205,18 @@ class Run:
             return False
         if not self.said_done:
             self.said_done = True
-            for c in self._mains():
+            for c in self.mains():
                 self.say(c, Kind.DONE)
                 c.flush()
         return not any(c.unsent and c.closed is None for c in self.connections)
 
-    def _mains(self) -> list[Connection]:
+    def mains(self) -> list[Connection]:
         """The connections that carry more than data."""
         return [c for c in self.connections if c.main is c]
 
     def say(self, c: Connection, kind: Kind, row: int = 0) -> None:
         """Queue a frame without payload."""
-        c.queue(encode(kind, self.number, row))
+        c.queue(encode(kind, self.number, row, 0, self.call))
         self.active.add(c)
 
     def later(self, at: float, call: Callable[[Any], None], argument: Any) -> None:
@@ -227,16 +229,6 @@ class Run:
         while self.timers and self.timers[0][0] <= now:
             _, _, call, argument = heapq.heappop(self.timers)
             call(argument)
-
-    def _watch_peers(self, now: float) -> None:
-        """Tell the peers that this process is alive, and fail if one of them has been silent for too long."""
-        for c in self._mains():
-            if c.closed is None and not c.unsent:
-                self.say(c, Kind.PING)
-            if c.done < self.number and now - c.heard_at > self.timeout_s:
-                self.incoming.read(c)  # what is too little to wake this process
-            if c.done < self.number and now - c.heard_at > self.timeout_s:
-                self.fail(c.peer, f"it has said nothing for {self.timeout_s:g} s")
 
     # --- what happens ----------------------------------------------------------------------------
 
@@ -337,7 +329,7 @@ class Run:
             return False
         out, piece = segment
         self.trace.sent_s.setdefault(out.row, now - self.start)
-        c.queue(encode(Kind.DATA, self.number, out.row, len(piece)), piece)
+        c.queue(encode(Kind.DATA, self.number, out.row, len(piece), self.call, out.total), piece)
         if out.finished:
             c.under_way.append((out, c.sent_bytes + c.unsent_bytes))
         return True
@@ -370,7 +362,7 @@ class Run:
         if c.events:
             self.selector.unregister(c.sock)
             c.events = 0
-        if self.pending() and (c.main.done < self.number or self.needs(c)):
+        if c.peer in self.peers and self.pending() and (c.main.done < self.number or self.needs(c)):
             self.fail(c.peer, why)
 
     def needs(self, c: Connection) -> bool:

@@ -102,9 +102,12 @@ class Incoming:
         if frame.kind is Kind.ABORT:
             c.text = bytearray(frame.length)
             self._expect(c, frame, memoryview(c.text))
-        elif frame.kind is Kind.BYE:
+            return
+        if frame.kind is Kind.BYE:
             c.said_bye = True
-        elif frame.kind is Kind.PING:
+            return
+        self._check_call(c, frame)
+        if frame.kind is Kind.PING:
             pass
         elif frame.run > self.run.number:
             if self.run.needs(c):
@@ -124,12 +127,24 @@ class Incoming:
         else:
             self._take_data(c, frame, may_park=self.run.pace is None)
 
+    def _check_call(self, c: Connection, frame: Frame) -> None:
+        """Fail if a peer calls something else than this process, or did in an earlier run."""
+        main, number = c.main, self.run.number
+        if frame.run > main.begun:
+            main.begun = frame.run
+        own = self.run.call if frame.run == number else self.mesh.call_of(frame.run)
+        if own is not None and own != frame.call:
+            self.run.culprit = c.peer
+            raise self.mesh.differs(c.peer, frame.run, frame.call)
+
     def _take_data(self, c: Connection, frame: Frame, may_park: bool = True) -> None:
         row = frame.row
         if self.origin.get(row) is not c or row not in self.missing:
             self.run.fail(c.peer, f"it sent data of row {row}, which does not come from it (or came before)")
         receive = self.steps.receives[row]
         slot = self.buffers.slots[receive.chunk]
+        if frame.total and frame.total != slot.size:
+            self.run.fail(c.peer, f"it sends {frame.total} bytes where {slot.size} are due", row)
         landing = self.landings.get(row)
         received = landing.received if landing is not None else 0
         if received + frame.length > slot.size or (frame.length == 0 and (slot.size or landing is not None)):

@@ -15,14 +15,14 @@ import sys
 import termios
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
 from ..lower import FIRST_CIRCUIT
 from ..model.errors import PeerFailed
 from .pacing import Outgoing, Queue
 from .pool import Pool
-from .wire import TEXT_BYTES, Frame, Kind, encode
+from .wire import NO_CALL, TEXT_BYTES, Frame, Kind, encode
 
 GRACE_S = 1.0
 """Seconds for which an aborting process tries to tell its peers why."""
@@ -36,6 +36,11 @@ READ_BYTES = 1 << 16
 """Bytes to receive at once besides a payload whose place is known; they are copied to their places."""
 MOST_PARTS = 512
 """The most headers and payloads to send at once; Linux takes 1,024."""
+LATE = 1.25
+"""Times the timeout after which an operation has failed although all processes are alive. It is more than 1, so that
+who waits for a process that has died can name it to those who wait for him."""
+CALLS_KEPT = 64
+"""Runs whose calls are kept, to be named when a frame of an earlier run shows that a peer called something else."""
 WAKE_BYTES = 1 << 16
 """Bytes of a payload for which the kernel wakes this process, instead of for each packet (``SO_RCVLOWAT``). On links of
 10 MB/s that halves the CPU time of a transfer."""
@@ -61,7 +66,7 @@ class Connection:
         target: the rest of the memory that is being filled with a piece of that payload.
         read: what has been received, of which ``read[at:end]`` has not been looked at.
         text: the payload of an abort.
-        done: the number of the last run that the peer has finished.
+        begun, done: the numbers of the last runs that the peer is known to have begun and to have finished.
         heard_at: when the peer last sent anything, by the monotonic clock.
         low: the bytes that must have come before the selector tells.
         closed: why nothing more can be received; None while the connection is open.
@@ -90,7 +95,7 @@ class Connection:
         self.frame: Frame | None = None
         self.target = memoryview(b"")
         self.text = bytearray()
-        self.done = 0
+        self.begun = self.done = 0
         self.closed: str | None = None
         self.broken = False
         self.said_bye = False
@@ -181,6 +186,7 @@ class Mesh:
         peers: the connections to each peer. routes: those over links. over_circuits: the others, by peer and subflow.
         node: the node of this process.
         runs: the number of runs begun; all processes of a mesh must run the same programs in the same order.
+        describe: the words for the code of a call.
         failure: what ended the mesh; None while it serves.
         condemned: the node that a peer names as at fault, and why; no run begins after that.
         pool: memory for arrivals.
@@ -196,6 +202,8 @@ class Mesh:
         self.routes = {p: [c for c in to if c.main is c] for p, to in self.peers.items()}
         self.over_circuits = {(c.peer, c.subflow): c for c in connections if c.main is not c}
         self.runs = 0
+        self.describe: Callable[[bytes], str] = bytes.hex
+        self._calls = [NO_CALL] * CALLS_KEPT
         self.failure: PeerFailed | None = None
         self.condemned: tuple[int, str] | None = None
         self.pool = Pool()
@@ -207,6 +215,24 @@ class Mesh:
             return c
         routes = self.routes[peer]
         return routes[subflow % len(routes)] if subflow < FIRST_CIRCUIT else routes[0]
+
+    def begin(self, call: bytes) -> int:
+        """Begin the next run, which is of this call; returns its number."""
+        self.runs += 1
+        self._calls[self.runs % CALLS_KEPT] = call
+        return self.runs
+
+    def call_of(self, run: int) -> bytes | None:
+        """The code of the call of a run; None if that was long ago, or is yet to come."""
+        return self._calls[run % CALLS_KEPT] if self.runs - CALLS_KEPT < run <= self.runs and run else None
+
+    def differs(self, peer: int, run: int, theirs: bytes) -> PeerFailed:
+        """The failure of a run that a peer called otherwise than this process; names both calls."""
+        ours, other = self.describe(self.call_of(run) or NO_CALL), self.describe(theirs)
+        both = f"{self.name(self.node)} calls {ours}, {self.name(peer)} calls {other}"
+        if ours == other:
+            both = f"{both}, with another plan or other sizes of parts"
+        return PeerFailed(self.name(peer), f"as collective {run} of the group {both}")
 
     def name(self, node: int) -> str:
         return self.names.get(node, f"node {node}")
@@ -222,6 +248,8 @@ class Mesh:
         for c in mains:
             c.queue(encode(Kind.ABORT, self.runs, culprit, len(payload)) + payload)
         deadline = time.monotonic() + GRACE_S
+        for c in mains:  # who is at fault may be alive, and call something else
+            c.flush()
         unaware = [c for c in mains if c.closed is None and c.peer != culprit]
         while unaware and time.monotonic() < deadline:
             for c in unaware:

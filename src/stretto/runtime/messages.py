@@ -1,8 +1,10 @@
 """Point-to-point messages beside the collectives: ordered for each peer and tag, never queued behind a collective.
 
-Every peer has a connection of its own for messages, with a thread that sends and a thread that receives. A message that
-arrives before somebody asks for it is kept, up to a limit; beyond that the sender waits. Both sides regularly say that
-they are alive. A process that leaves because another one is at fault says so first.
+Every peer has a connection of its own for messages, with a thread that sends and a thread that receives. A message is
+sent at once while the peer keeps less than ``MOST_EARLY`` bytes for which it has no receive yet. Beyond that a message
+is only announced, and the receiver pulls it when a receive wants it: so no message waits behind another one that
+nobody wants, and a receive may take what any peer announces. Both sides regularly say that they are alive. A process
+that leaves because another one is at fault says so first.
 """
 
 from __future__ import annotations
@@ -12,37 +14,53 @@ import socket
 import struct
 import threading
 import time
-from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Iterable
+from enum import IntEnum
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
 from ..model.errors import PeerFailed
 from ..model.topology import printable
-from .mesh import GRACE_S, LINGER_S, LOOK_S, on_the_way
+from .inbox import Done, Early, Inbox, Receive
+from .mesh import GRACE_S, LATE, LINGER_S, LOOK_S, on_the_way
 from .wire import TEXT_BYTES, fill, receive
 
-_HEAD = struct.Struct("!qQ")
-_BLAME, _PING = -1, -2
-"""Tags of what is not a message: the sender leaves and names who is at fault; the sender is alive."""
+_HEAD = struct.Struct("!BxxxxxxxqQQ")
 MOST_BYTES = 1 << 40
 MOST_EARLY = 1 << 28
-"""The most bytes of messages to keep for which there is no receive yet."""
-PING, SILENT, LATE = 1 / 8, 1 / 2, 2.0
-"""Parts of the timeout: between two pings; after which a silent peer is at fault; after which a living peer that does
-not send an awaited message is at fault. ``SILENT`` is below 1, so that a process that waits here fails before the
-collectives of its peers give it up."""
+"""The most bytes of messages, headers counted, to send to a peer that has no receive for them yet."""
+PING, SILENT = 1 / 8, 1 / 2
+"""Parts of the timeout: between two pings; after which a silent peer is at fault. ``SILENT`` is below 1, so that a
+process that waits here fails before the collectives of its peers give it up."""
 END_S = 5.0
 """Seconds to wait for a thread that has nothing left to do."""
+_NOTHING = memoryview(b"")
 
-Done = Callable[[PeerFailed | None], None]
+
+class Word(IntEnum):
+    """What a header says; it has a tag, a number and a length, which are 0 where they mean nothing."""
+
+    MESSAGE = 1
+    """A message of this tag and length follows."""
+    ANNOUNCE = 2
+    """A message of this tag and length waits at the sender under this number."""
+    PULL = 3
+    """Send what waits under this number."""
+    PULLED = 4
+    """The message of this number follows."""
+    TAKEN = 5
+    """Receives have taken messages of this length together, headers counted."""
+    BLAME = 6
+    """The sender leaves; what follows names who is at fault."""
+    PING = 7
+    """The sender is alive."""
 
 
-class Call(NamedTuple):
-    """A call of :meth:`Messages.receive` that waits, and since when."""
+class Offer(NamedTuple):
+    """A message that was announced, and since when."""
 
     tag: int
-    into: memoryview
+    payload: memoryview
     done: Done
     since: float
 
@@ -53,17 +71,25 @@ class Messages:
     Args:
         sock: a connected socket, used for nothing else.
         name: the peer's name for error messages.
-        timeout_s: seconds for which the peer may be silent, or take nothing, while somebody waits for it.
+        timeout_s: seconds within which a message must come, or be wanted; for half of which the peer may be silent, and
+            for which it may take nothing, while somebody waits for it.
+        inbox: where messages meet receives; all peers of a rank share one.
     """
 
-    def __init__(self, sock: socket.socket, name: str, timeout_s: float) -> None:
+    def __init__(self, sock: socket.socket, name: str, timeout_s: float, inbox: Inbox | None = None) -> None:
         self.sock, self.name, self.timeout_s = sock, name, timeout_s
         sock.settimeout(timeout_s * PING)
-        self.outgoing: SimpleQueue[tuple[int, memoryview, Done] | None] = SimpleQueue()
-        self.receives: dict[int, deque[Call]] = defaultdict(deque)
-        self.early: dict[int, deque[bytearray]] = defaultdict(deque)
-        self.early_bytes = 0
-        self.changed = threading.Condition()
+        self.inbox = inbox or Inbox()
+        self.outgoing: SimpleQueue[tuple[Word, int, int, memoryview, Done] | None] = SimpleQueue()
+        # guarded by the lock of the inbox: bytes that may still be sent early; messages announced to the peer; receives
+        # of messages that it announced, and of one that is arriving; bytes of its early messages that are kept, and of
+        # those that were taken since it was told
+        self.credit = MOST_EARLY
+        self.offers: dict[int, Offer] = {}
+        self.numbers = 0
+        self.pulled: dict[int, Receive] = {}
+        self.coming: list[Receive] = []
+        self.early_bytes = self.taken = 0
         self.failure: PeerFailed | None = None
         loops = (self._send_all, self._receive_all)
         self.threads = [threading.Thread(target=loop, name=f"messages of {name}", daemon=True) for loop in loops]
@@ -72,22 +98,22 @@ class Messages:
 
     def send(self, tag: int, payload: memoryview, done: Done) -> None:
         """Send a message; ``done`` is called when the memory may be used again."""
-        self.outgoing.put((tag, payload, done))
+        cost = len(payload) + _HEAD.size
+        with self.inbox.lock:
+            failure = self.failure
+            if failure is None and cost <= self.credit:
+                self.credit -= cost
+                self.outgoing.put((Word.MESSAGE, tag, 0, payload, done))
+            elif failure is None:
+                self.numbers += 1
+                self.offers[self.numbers] = Offer(tag, payload, done, time.monotonic())
+                self.outgoing.put((Word.ANNOUNCE, tag, self.numbers, payload, _ignore))
+        if failure is not None:
+            done(self.failure_of(f"the message with tag {tag} to {self.name}"))
 
     def receive(self, tag: int, into: memoryview, done: Done) -> None:
-        """Receive the next message with this tag; ``done`` is called when it has arrived."""
-        call = Call(tag, into, done, time.monotonic())
-        with self.changed:
-            message = self.early[tag].popleft() if self.early[tag] else None
-            if message is None and self.failure is None:
-                self.receives[tag].append(call)
-            self.early_bytes -= len(message or b"")
-            self.changed.notify()
-            failure = self.failure
-        if message is not None:
-            self._deliver(message, call)
-        elif failure is not None:
-            done(self._failure_of(f"the message with tag {tag} from {self.name}"))
+        """Receive the next message of this peer with this tag; ``done`` is called when it has arrived."""
+        ask(self.inbox, [self], Receive(tag, into, done, self, self.timeout_s))
 
     def blame(self, failure: PeerFailed) -> threading.Event:
         """Tell the peer who is at fault, so that it does not blame this process for leaving.
@@ -96,7 +122,7 @@ class Messages:
             An event that is set once this has been sent.
         """
         text, sent = f"{failure.peer}\n{failure.reason}".encode()[:TEXT_BYTES], threading.Event()
-        self.outgoing.put((_BLAME, memoryview(text), lambda failure: sent.set()))
+        self.outgoing.put((Word.BLAME, 0, 0, memoryview(text), lambda failure: sent.set()))
         return sent
 
     def close(self) -> None:
@@ -115,32 +141,57 @@ class Messages:
         """End both threads: the sending one when it has sent all, or after a moment. Every waiting receive fails."""
         self.outgoing.put(None)
         self.threads[0].join(GRACE_S)
-        with self.changed:
+        with self.inbox.lock:
             self.failure = self.failure or PeerFailed(self.name, "the group was destroyed")
-            self.changed.notify_all()
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)
         for thread in self.threads:
             if thread is not threading.current_thread():
                 thread.join(END_S)
 
-    def _failure_of(self, transfer: str) -> PeerFailed | None:
+    def hand(self, early: Early, call: Receive) -> None:
+        """Give a receive an early message: its bytes are here, or are asked for."""
+        failure = self._wrong_size(early.length, call)
+        if early.content is not None:
+            if failure is None:
+                call.into[:] = early.content
+            self._took(early.length)
+        elif failure is None and early.number is not None and (failure := self._pull(early.number, call)) is None:
+            return
+        self._end(call, failure)
+
+    def _pull(self, number: int, call: Receive) -> PeerFailed | None:
+        """Ask for a message that was announced; returns why that cannot be."""
+        with self.inbox.lock:
+            if self.failure is not None:
+                return self.failure_of(f"the message with tag {call.tag} from {self.name}")
+            self.pulled[number] = call
+        self.outgoing.put((Word.PULL, 0, number, _NOTHING, _ignore))
+        return None
+
+    def _end(self, call: Receive, failure: PeerFailed | None = None) -> None:
+        call.came_from = self
+        call.done(failure)
+
+    def failure_of(self, transfer: str) -> PeerFailed | None:
         """The failure that ended this connection, for a message that waited."""
         return self.failure and PeerFailed(self.failure.peer, self.failure.reason, transfer)
 
-    def _wrong_size(self, length: int, call: Call) -> PeerFailed | None:
+    def _wrong_size(self, length: int, call: Receive) -> PeerFailed | None:
         """The failure of a receive whose message has another length."""
         if length == len(call.into):
             return None
-        due = f"with tag {call.tag} where {len(call.into)} were due"
-        return PeerFailed(self.name, f"it sent {length} bytes {due}")
+        where, due = f"the message with tag {call.tag} from {self.name}", f"where {len(call.into)} were due"
+        return PeerFailed(self.name, f"it sent {length} bytes with tag {call.tag} {due}", where)
 
-    def _deliver(self, message: bytearray, call: Call) -> None:
-        """End a receive whose message arrived before it."""
-        failure = self._wrong_size(len(message), call)
-        if failure is None:
-            call.into[:] = message
-        call.done(failure)
+    def _took(self, length: int) -> None:
+        """Count an early message that was taken; when they are many tell the sender, who may then send more early."""
+        with self.inbox.lock:
+            self.early_bytes -= length + _HEAD.size
+            self.taken += length + _HEAD.size
+            if self.taken >= MOST_EARLY // 4:
+                self.outgoing.put((Word.TAKEN, 0, self.taken, _NOTHING, _ignore))
+                self.taken = 0
 
     # --- sending ----------------------------------------------------------------------------------
 
@@ -149,21 +200,23 @@ class Messages:
             try:
                 item = self.outgoing.get(timeout=self.timeout_s * PING)
             except Empty:
-                item = _PING, memoryview(b""), lambda failure: None
+                item = Word.PING, 0, 0, _NOTHING, _ignore
             if item is None:
                 return
-            tag, payload, done = item
+            word, tag, number, payload, done = item
             try:
-                self._put(memoryview(_HEAD.pack(tag, len(payload))))
-                self._put(payload)
+                self._put(memoryview(_HEAD.pack(word, tag, number, len(payload))))
+                if word is not Word.ANNOUNCE:
+                    self._put(payload)
             except (OSError, PeerFailed) as error:
                 if not isinstance(error, PeerFailed):
                     self.threads[1].join(GRACE_S)  # the receiving thread learns why
                     error = PeerFailed(self.name, f"a message could not be sent ({error})")
                 self.failure = self.failure or error
-                done(self._failure_of(f"the message with tag {tag} to {self.name}"))
+                done(self.failure_of(f"the message with tag {tag} to {self.name}"))
             else:
                 done(None)
+            del item, payload, done  # a message that was sent must keep no tensor alive
 
     def _put(self, payload: memoryview) -> None:
         moved_at = time.monotonic()
@@ -183,56 +236,120 @@ class Messages:
                 self._receive(*_HEAD.unpack(receive(self.sock, _HEAD.size, self._watch)))
         except (OSError, PeerFailed) as error:
             failure = error if isinstance(error, PeerFailed) else PeerFailed(self.name, "it died, or left the group")
-        with self.changed:
+        with self.inbox.lock:
             self.failure = self.failure or failure
-            waiting = [call for queue in self.receives.values() for call in queue]
-            self.receives.clear()
-        for tag, _, done, _ in waiting:
-            done(self._failure_of(f"the message with tag {tag} from {self.name}"))
+            calls = [*self.inbox.fail(self), *self.pulled.values(), *self.coming]
+            offers = list(self.offers.values())
+            self.pulled, self.offers = {}, {}
+        for call in calls:
+            call.done(self.failure_of(f"the message with tag {call.tag} from {self.name}"))
+        for offer in offers:
+            offer.done(self.failure_of(f"the message with tag {offer.tag} to {self.name}"))
 
-    def _receive(self, tag: int, length: int) -> None:
+    def _receive(self, word: int, tag: int, number: int, length: int) -> None:
         """Receive what follows a header."""
-        if tag == _PING and length == 0:
-            return
-        if tag == _BLAME and length <= TEXT_BYTES:
+        if word == Word.PING:
+            self._watch(0.0)
+        elif word == Word.BLAME and length <= TEXT_BYTES:
             text = receive(self.sock, length, self._watch)
             peer, _, reason = text.decode(errors="replace").partition("\n")
             raise PeerFailed(printable(peer), f"{printable(reason)} (as {self.name} says)")
-        if tag < 0 or length > MOST_BYTES:
-            raise PeerFailed(self.name, f"it sent a message of {length} bytes with tag {tag}")
-        with self.changed:
-            self.changed.wait_for(
-                lambda: bool(self.receives[tag]) or self.early_bytes + length <= MOST_EARLY or self.failure is not None
-            )
-            if self.failure is not None:
-                raise self.failure
-            first = self.receives[tag][0] if self.receives[tag] else None
-            self.early_bytes += 0 if first else length
-        if first is not None:
-            failure = self._wrong_size(length, first)
-            if failure is not None:
-                raise failure
-            fill(self.sock, first.into, self._watch)
-            with self.changed:
-                self.receives[tag].popleft()
-            first.done(None)
+        elif word == Word.TAKEN:
+            with self.inbox.lock:
+                self.credit = min(MOST_EARLY, self.credit + number)
+        elif word == Word.PULL and number in self.offers:
+            with self.inbox.lock:
+                offer = self.offers.pop(number)
+            self.outgoing.put((Word.PULLED, offer.tag, number, offer.payload, offer.done))
+        elif word == Word.PULLED and number in self.pulled:
+            with self.inbox.lock:
+                call = self.pulled.pop(number)
+            self._fill(call, length)
+        elif word == Word.ANNOUNCE and length <= MOST_BYTES:
+            self._announced(Early(self, tag, length, number))
+        elif word == Word.MESSAGE and length <= MOST_BYTES:
+            self._come(Early(self, tag, length))
+        else:
+            raise PeerFailed(self.name, f"it sent a message of {length} bytes with tag {tag} and kind {word}")
+
+    def _announced(self, early: Early) -> None:
+        """Take note of a message that was announced; if a receive waits for it, ask for it."""
+        with self.inbox.lock:
+            call = self.inbox.come(early)
+        if call is not None:
+            self.hand(early, call)
+
+    def _come(self, early: Early) -> None:
+        """Receive the message that follows its header."""
+        cost = early.length + _HEAD.size
+        with self.inbox.lock:
+            call = self.inbox.come(early)
+            self.early_bytes += cost
+            if call is None and self.early_bytes > MOST_EARLY:
+                self.inbox.forget(early)
+                raise PeerFailed(self.name, f"it sent {early.length} bytes with tag {early.tag} that nobody asked for")
+        if call is not None:
+            self._fill(call, early.length)
+            self._took(early.length)
             return
-        message = receive(self.sock, length, self._watch)
-        with self.changed:
-            if not self.receives[tag]:
-                self.early[tag].append(message)
-                return
-            first = self.receives[tag].popleft()  # it was added while the message arrived
-            self.early_bytes -= length
-        self._deliver(message, first)
+        try:
+            content = receive(self.sock, early.length, self._watch)
+        except (OSError, PeerFailed):
+            with self.inbox.lock:
+                self.inbox.forget(early)
+                self.coming = [early.receive] if early.receive else []
+            raise
+        with self.inbox.lock:
+            early.content = content
+        if early.receive is not None:  # it was added while the message arrived
+            self.hand(early, early.receive)
+
+    def _fill(self, call: Receive, length: int) -> None:
+        """Receive a message into its place."""
+        self.coming = [call]
+        failure = self._wrong_size(length, call)
+        if failure is not None:
+            raise failure
+        fill(self.sock, call.into, self._watch)
+        self.coming = []
+        self._end(call)
 
     def _watch(self, silent_s: float) -> None:
-        """Fail the receives that wait for a peer which has been silent, or has not sent their message, for too long."""
-        with self.changed:
-            since = min((call.since for queue in self.receives.values() for call in queue), default=None)
-        if since is None:
+        """Fail because of a peer that has been silent, or has not sent or wanted a message, for too long."""
+        with self.inbox.lock:
+            receives = [*self.inbox.waiting_for(self), *self.pulled.values(), *self.coming]
+            offers = list(self.offers.values())
+        if not receives and not offers:
             return
         if silent_s > self.timeout_s * SILENT:
             raise PeerFailed(self.name, f"it has said nothing for {self.timeout_s * SILENT:g} s")
-        if time.monotonic() - since > self.timeout_s * LATE:
-            raise PeerFailed(self.name, f"it is alive, but has not sent for {self.timeout_s * LATE:g} s")
+        now = time.monotonic()
+        for call in receives:
+            if now - call.since > call.timeout_s * LATE:
+                within = f"within the timeout of {call.timeout_s:g} s"
+                if call.source is not None or call in self.coming:
+                    raise PeerFailed(self.name, f"it is alive, but has not sent {within}")
+                if self.inbox.withdraw(call):
+                    call.done(PeerFailed("all ranks", f"none has sent {within}", f"the message with tag {call.tag}"))
+        for offer in offers:
+            if now - offer.since > self.timeout_s * LATE:
+                what = f"has not received the message with tag {offer.tag}"
+                raise PeerFailed(self.name, f"it is alive, but {what} within the timeout of {self.timeout_s:g} s")
+
+
+def ask(inbox: Inbox, peers: Iterable[Messages], call: Receive) -> None:
+    """Let a receive wait for a message of one of these peers."""
+    with inbox.lock:
+        early = inbox.post(call)
+        ready = early is not None and (early.number is not None or early.content is not None)
+        failed = next((p for p in peers if p.failure is not None), None) if early is None else None
+        if failed is not None:
+            inbox.waiting[call.tag].remove(call)
+    if ready and early is not None:
+        early.source.hand(early, call)
+    if failed is not None:
+        call.done(failed.failure_of(f"the message with tag {call.tag} from {failed.name}"))
+
+
+def _ignore(failure: PeerFailed | None) -> None:
+    pass

@@ -73,11 +73,11 @@ class Outgoing:
         start: from when on the bucket of a paced transfer fills; its first segment may go then.
     """
 
-    __slots__ = ("left", "next_at", "priority", "rate", "row", "size", "turns")
+    __slots__ = ("left", "next_at", "priority", "rate", "row", "size", "total", "turns")
 
     def __init__(self, row: int, content: memoryview, rate: float, priority: float, start: float) -> None:
         self.row, self.left, self.rate, self.priority, self.next_at = row, content, rate, priority, start
-        self.turns = 0
+        self.turns, self.total = 0, len(content)
         self.size = SEGMENT_BYTES
         if math.isfinite(rate):
             self.size = min(SEGMENT_BYTES, max(LEAST_SEGMENT, int(rate * SEGMENT_S) // WHOLE_BYTES * WHOLE_BYTES))

@@ -1,7 +1,8 @@
-"""Bytes and frames on a connection. A frame is a header of sixteen bytes, then at most a segment of payload.
+"""Bytes and frames on a connection. A frame is a header of 48 bytes, then at most a segment of payload.
 
 A reader knows from the header alone how much follows, and refuses too much before it reads any of it. Data is sent
-in segments, so that transfers can take turns on a connection and an abort need not wait for a long transfer.
+in segments, so that transfers can take turns on a connection and an abort need not wait for a long transfer. Every
+header names the call that it belongs to, so that processes that call different collectives see it at the first frame.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from typing import NamedTuple
 
 SEGMENT_BYTES = 1 << 20
 TEXT_BYTES = 1024
-HEADER = struct.Struct("!HBxIII")
+CALL_BYTES = 24
+NO_CALL = bytes(CALL_BYTES)
+"""The code of a call where the caller gives none."""
+HEADER = struct.Struct(f"!HBxIII{CALL_BYTES}sQ")
 MAGIC = 0x5C7E
 
 
@@ -42,25 +46,34 @@ _KIND = {int(kind): kind for kind in Kind}
 
 
 class Frame(NamedTuple):
-    """A header. ``run`` numbers the programs that a mesh has run."""
+    """A header.
+
+    Attributes:
+        run: the number of the program, of those that a mesh has run.
+        length: bytes of payload that follow.
+        call: the code of the call that the sender runs.
+        total: bytes of the whole transfer of which this frame has a part.
+    """
 
     kind: Kind
     run: int
     row: int
     length: int
+    call: bytes = NO_CALL
+    total: int = 0
 
 
 class Malformed(Exception):
     """The bytes are no frame."""
 
 
-def encode(kind: Kind, run: int, row: int = 0, length: int = 0) -> bytes:
-    return HEADER.pack(MAGIC, kind, run, row, length)
+def encode(kind: Kind, run: int, row: int = 0, length: int = 0, call: bytes = NO_CALL, total: int = 0) -> bytes:
+    return HEADER.pack(MAGIC, kind, run, row, length, call, total)
 
 
 def decode(header: bytes | bytearray | memoryview, at: int = 0) -> Frame:
-    """The frame whose sixteen bytes begin at an index; raises Malformed if they are no frame."""
-    magic, number, run, row, length = HEADER.unpack_from(header, at)
+    """The frame whose header begins at an index; raises Malformed if it is none."""
+    magic, number, run, row, length, call, total = HEADER.unpack_from(header, at)
     if magic != MAGIC:
         raise Malformed(f"it sent {bytes(header[at : at + 2]).hex()} where a frame must begin")
     kind = _KIND.get(number)
@@ -68,7 +81,7 @@ def decode(header: bytes | bytearray | memoryview, at: int = 0) -> Frame:
         raise Malformed(f"it sent a frame of unknown kind {number}")
     if length > LIMIT[kind]:
         raise Malformed(f"it sent a {kind.name} frame of {length} bytes; at most {LIMIT[kind]} may follow")
-    return Frame(kind, run, row, length)
+    return Frame(kind, run, row, length, call, total)
 
 
 def receive(sock: socket.socket, count: int, idle: Callable[[float], None] | None = None) -> bytearray:

@@ -17,15 +17,16 @@ from ..lower import Program
 from ..model.kinds import BY_NAME
 from ..runtime.execute import execute
 from ..runtime.recorded import Trace
+from .calls import code_of
 from .links import Links
-from .tensors import OPS, array_of, divide, reducer
+from .tensors import OPS, array_of, divide, plain, plain_copy, reducer
 
 
 class Collectives:
     """Runs a group's collectives; records them in the folder that ``STRETTO_TRACE`` names."""
 
-    def __init__(self, library: Library, links: Links, timeout_s: float) -> None:
-        self._library, self._links, self._timeout_s = library, links, timeout_s
+    def __init__(self, library: Library, links: Links) -> None:
+        self._library, self._links = library, links
         folder = os.environ.get("STRETTO_TRACE")
         if folder:
             os.makedirs(folder, exist_ok=True)
@@ -37,18 +38,22 @@ class Collectives:
         held: Mapping[int, Tensor],
         wanted: Mapping[int, Tensor],
         elements: Any,
+        timeout_s: float,
         *,
         root: int = 0,
         op: Any = None,
         direct: bool = False,
+        function: str = "",
     ) -> None:
         """Run one collective over pieces.
 
         Args:
             held, wanted: the tensor of each piece that this rank holds or wants.
             elements: the number of elements of every piece.
+            timeout_s: seconds that it may take.
             op: how pieces are reduced; None for kinds that do not reduce.
             direct: whether pieces go straight from sender to receiver, since no other rank knows their sizes.
+            function: the key of :data:`.calls.FUNCTIONS` for what the caller asked for; the kind by default.
         """
         if self._library.size == 1:
             for p, t in wanted.items():
@@ -58,12 +63,12 @@ class Collectives:
         mesh = self._links.mesh()
         dtype = next(iter((held or wanted).values())).dtype
         counts = np.asarray(elements, dtype=np.int64)
-        size = int(counts.max()) * dtype.itemsize if BY_NAME[kind].pieces != "pair" else 1
+        known = counts[:0] if BY_NAME[kind].pieces == "pair" else counts
+        size = int(known.max(initial=1)) * dtype.itemsize
         recipe = self._library.recipe(kind, size, root, direct)
         low, high = recipe.edges(counts)
-        results = {p: t if t.is_contiguous() else torch.empty_like(t, memory_format=torch.contiguous_format)
-                   for p, t in wanted.items()}  # fmt: skip
-        inputs = {p: array_of(t.contiguous()) for p, t in held.items()}
+        results = {p: t if plain(t) else torch.empty(t.shape, dtype=t.dtype) for p, t in wanted.items()}
+        inputs = {p: array_of(plain_copy(t)) for p, t in held.items()}
         outputs = {p: array_of(t) for p, t in results.items()}
         program, steps = recipe.program, recipe.program.steps
 
@@ -71,7 +76,8 @@ class Collectives:
             return {c: arrays[int(recipe.piece[c])][low[c] : high[c]] for c in chunks}
 
         began_s = time.monotonic()
-        self._links.control(kind, program.plan)
+        call = code_of(function or kind, operation, dtype, root, known, recipe.digest)
+        self._links.control(kind, program.plan, call)
         trace = execute(
             mesh,
             program,
@@ -80,7 +86,8 @@ class Collectives:
             sizes=(high - low) * dtype.itemsize,
             dtype=next(iter((inputs or outputs).values())).dtype,
             reduce=np.add if op is None else reducer(operation, dtype),
-            timeout_s=self._timeout_s,
+            timeout_s=timeout_s,
+            call=call,
         )
         if self._traces is not None:
             self._traces.write(self._record(kind, program, began_s, trace) + "\n")

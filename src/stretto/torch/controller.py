@@ -34,7 +34,7 @@ class Controller:
     def __init__(self, topology: Topology, connect: Callable[[], Mesh], timeout_s: float) -> None:
         self._node, self._connect, self._timeout_s = topology.node_count, connect, timeout_s
         self._circuits = Circuits(topology.planes, switch_of(os.environ.get(COMMAND_VARIABLE)))
-        self._asked: SimpleQueue[tuple[str, Plan] | None] = SimpleQueue()
+        self._asked: SimpleQueue[tuple[str, Plan, bytes] | None] = SimpleQueue()
         self._mesh: Mesh | None = None
         self._left = False
         folder = os.environ.get("STRETTO_TRACE")
@@ -42,9 +42,9 @@ class Controller:
         self._thread = threading.Thread(target=self._serve, name="controller of optical planes", daemon=True)
         self._thread.start()
 
-    def run(self, kind: str, plan: Plan) -> None:
+    def run(self, kind: str, plan: Plan, call: bytes) -> None:
         """Control the planes for the next collective; every collective of the group is given, in order."""
-        self._asked.put((kind, plan))
+        self._asked.put((kind, plan, call))
 
     def close(self) -> None:
         """End when the collectives that were given have ended."""
@@ -63,13 +63,13 @@ class Controller:
         try:
             self._mesh = mesh = self._connect()
             while not self._left and (asked := self._asked.get()) is not None:
-                kind, plan = asked
+                kind, plan, call = asked
                 if self._has_part(plan):
                     program = lower_for(plan, self._node)
-                    execute(mesh, program, {}, {}, timeout_s=self._timeout_s, circuits=self._circuits)
+                    execute(mesh, program, {}, {}, timeout_s=self._timeout_s, circuits=self._circuits, call=call)
                     self._record(kind)
                 else:
-                    mesh.runs += 1
+                    mesh.begin(call)
             mesh.close()
         except StrettoError:
             pass  # all ranks were told, and say so

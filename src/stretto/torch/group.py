@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -19,11 +19,16 @@ from ..model.errors import PeerFailed, Unsupported
 from ..model.kinds import BY_NAME, split_evenly
 from ..model.targets import MESSAGE_S
 from ..runtime.connect import own_address
+from ..runtime.inbox import Done, Receive
 from ..runtime.mesh import GRACE_S
+from ..runtime.messages import ask
+from .arguments import check_count, check_pieces, check_rank, check_splits, check_tensors, seconds
+from .calls import FUNCTIONS
 from .collectives import Collectives
 from .links import Links
+from .monitored import MonitoredBarrier
 from .pending import Order, Pending
-from .tensors import OPS, array_of
+from .tensors import OPS, array_of, plain, plain_copy
 
 LEAVE_S = 5.0
 """Seconds that threads get to end when their process ends."""
@@ -46,7 +51,8 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
             raise Unsupported("optical planes serve one group: on them all collectives are of the first, of all ranks")
         host = os.environ.get("STRETTO_HOST") or own_address(os.environ.get("MASTER_ADDR", "127.0.0.1"))
         self._links = Links(store, library, host, not os.environ.get("STRETTO_TOPOLOGY"), self._timeout_s)
-        self._collectives = Collectives(library, self._links, self._timeout_s)
+        self._collectives = Collectives(library, self._links)
+        self._monitored = MonitoredBarrier(rank, self._links)
         self._name = self._text = ""
         self._order = Order(f"stretto-{rank}", self._links.blame)
         self._leave = weakref.finalize(self, _leave, self._links, self._order, os.getpid())
@@ -54,6 +60,12 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def getBackendName(self) -> str:  # noqa: N802
         return "stretto"
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """The seconds that each collective from now on may take."""
+        self._timeout_s = timeout.total_seconds()
+
+    _set_default_timeout = set_timeout
 
     # without a backend object under it a group has to remember its own name (device meshes ask for it)
     def setGroupName(self, name: str) -> None:  # noqa: N802
@@ -80,32 +92,41 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._leave()
         self._collectives.close()
 
-    def _queue(self, kind: str, inputs: Sequence[Any], outputs: Sequence[Any], opts: Any) -> Pending:
+    def _queue(
+        self, kind: str, inputs: Sequence[Any], outputs: Sequence[Any], opts: Any, function: str = ""
+    ) -> Pending:
         """Queue one collective for each input and its output; the group's thread runs them in the order of the calls.
 
         Args:
             inputs, outputs: at each end a tensor, or a list of one tensor for each rank.
-            opts: PyTorch's options, with the root and the operation that reduces.
+            opts: PyTorch's options, with the root, the operation that reduces and the timeout.
+            function: the key of :data:`.calls.FUNCTIONS` for what the caller asked for; the kind by default.
         """
         traits = BY_NAME[kind]
         root = opts.rootRank if traits.rooted else 0
+        name = FUNCTIONS[function or kind]
+        check_rank(name, root, self._count)
         op = (opts.reduceOp if opts is not None else OPS.SUM) if traits.reduces else None
         jobs = []
         for source, output in zip(inputs, outputs, strict=True):
             held, wanted = self._pieces(traits.held, source, root), self._pieces(traits.wanted, output, root)
+            for pieces, who in ((held, traits.held), (wanted, traits.wanted)):
+                if not traits.whole and who in ("all", "root") and (who == "all" or root == self._rank):
+                    check_count(name, pieces, self._count)
+            check_pieces(name, held, wanted, traits.rooted or traits.whole)
             tensors = [*held.values(), *wanted.values()]
-            self._refuse_devices(*tensors)
             if traits.rooted or traits.whole:  # without the root a rank knows the size of one piece only
                 sizes = [tensors[0].numel()] * (1 if traits.whole else self._count)
             else:
                 sizes = [t.numel() for t in (held if traits.held == "all" else wanted).values()]
-            jobs.append(partial(self._collectives.run, kind, held, wanted, sizes, root=root, op=op))
+            run = partial(self._collectives.run, root=root, op=op, function=function)
+            jobs.append(partial(run, kind, held, wanted, sizes, seconds(opts, self._timeout_s)))
 
-        def run() -> None:
+        def run_all() -> None:
             for job in jobs:
                 job()
 
-        return self._order.later(run, outputs)
+        return self._order.later(run_all, outputs)
 
     def _pieces(self, ranks: str, end: Any, root: int) -> dict[int, Tensor]:
         """The tensors of one end by piece, if this rank is among the ``ranks`` that have any."""
@@ -153,13 +174,17 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Any:
         n, me = self._count, self._rank
+        check_count("all_to_all", inputs, n)
+        check_count("all_to_all", outputs, n)
         counts = np.zeros(n * n, dtype=np.int64)
         counts[me * n : me * n + n] = [t.numel() for t in inputs]
         counts[me::n] = [t.numel() for t in outputs]
         held, wanted = {me * n + r: t for r, t in enumerate(inputs)}, {r * n + me: t for r, t in enumerate(outputs)}
-        self._refuse_devices(*inputs, *outputs)
+        check_pieces("all_to_all", held, wanted, even=False)
         # who sends how much to whom only those two know: nobody forwards
-        run = partial(self._collectives.run, "alltoall", held, wanted, counts, direct=True)
+        run = partial(
+            self._collectives.run, "alltoall", held, wanted, counts, seconds(opts, self._timeout_s), direct=True
+        )
         return self._order.later(run, outputs)
 
     def alltoall_base(
@@ -169,28 +194,35 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def barrier(self, opts: Any = None) -> Any:
         token = torch.zeros(self._count, dtype=torch.uint8)
-        return self._allgather_base(token, torch.ones(1, dtype=torch.uint8))
+        return self._queue("allgather", [torch.ones(1, dtype=torch.uint8)], [self._shares(token)], opts, "barrier")
 
     def send(self, tensors: list[Tensor], to: int, tag: int = 0) -> Any:
-        return self._message(tensors, to, tag, sends=True)
+        check_rank("send", to, self._count)
+        future, payload, done = self._message(tensors, sends=True)
+        self._links.everyone()[to].send(tag, payload, done)
+        return Pending(future)
 
     def recv(self, tensors: list[Tensor], source: int, tag: int = 0) -> Any:
-        return self._message(tensors, source, tag, sends=False)
+        check_rank("recv", source, self._count)
+        peer = self._links.everyone()[source]
+        return self._receive(tensors, tag, {source: peer}, peer)
 
     def recv_anysource(self, tensors: list[Tensor], tag: int = 0) -> Any:
-        raise Unsupported("the backend 'stretto' does not receive from any source; name the rank")
+        return self._receive(tensors, tag, self._links.everyone(), None)
 
-    def _refuse_devices(self, *tensors: Tensor) -> None:
-        for t in tensors:
-            if t.device.type != "cpu" or t.is_sparse:
-                tensor = "sparse tensors" if t.is_sparse else f"tensors on {t.device}"
-                raise Unsupported(f"the backend 'stretto' does not move {tensor}; it moves dense tensors on the CPU")
+    def _receive(self, tensors: list[Tensor], tag: int, peers: Mapping[int, Any], source: Any) -> Any:
+        """Receive from one peer, or from any of them if ``source`` is None."""
+        future, into, done = self._message(tensors, sends=False)
+        receive = Receive(tag, into, done, source, self._timeout_s)
+        ask(self._links.inbox, peers.values(), receive)
+        return Pending(future, lambda: next(r for r, peer in peers.items() if peer is receive.came_from))
 
-    def _message(self, tensors: list[Tensor], peer: int, tag: int, sends: bool) -> Any:
-        self._refuse_devices(*tensors)
+    def _message(self, tensors: list[Tensor], sends: bool) -> tuple[torch.futures.Future, memoryview, Done]:
+        """A message's future, its memory, and what to call when it has been sent or has come."""
+        check_tensors(tensors)
         future: torch.futures.Future = torch.futures.Future()
         (tensor,) = tensors
-        flat = tensor.contiguous() if sends or not tensor.is_contiguous() else tensor
+        flat = plain_copy(tensor) if sends or plain(tensor) else torch.empty(tensor.shape, dtype=tensor.dtype)
         memory = array_of(flat)
 
         def done(failure: PeerFailed | None) -> None:
@@ -199,15 +231,11 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
                     self._order.fail(failure, 2 * GRACE_S)
                 future.set_exception(failure)
                 return
-            if not sends and flat is not tensor:
+            if not sends and not plain(tensor):
                 tensor.copy_(flat)
             future.set_result(tensors)
 
-        payload = memory.data.cast("B") if memory.size else memoryview(bytearray())
-        messages = self._links.messages(peer)
-        start = messages.send if sends else messages.receive
-        start(tag, payload, done)
-        return Pending(future)
+        return future, memory.data.cast("B") if memory.size else memoryview(bytearray()), done
 
     allreduce_coalesced = allreduce
     # what PyTorch 2.13 calls the same
@@ -217,12 +245,15 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
     reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
     all_to_all_single = alltoall_base
 
-    def monitored_barrier(self, *arguments: Any) -> Any:
-        raise Unsupported("the backend 'stretto' has no monitored_barrier; its barrier names who is missing")
+    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
+        """Return when all ranks have come; rank 0 names those that have not."""
+        timeout_s = self._timeout_s if timeout is None or timeout < timedelta() else timeout.total_seconds()
+        self._monitored.pass_all(timeout_s, wait_all_ranks)
 
     def _shares(self, tensor: Tensor, splits: Sequence[int] = ()) -> list[Tensor]:
         """A tensor as one part for each rank, along its first dimension."""
         if splits:
+            check_splits("all_to_all_single", tensor, splits, self._count)
             return list(torch.split(tensor, list(splits)))
         rows = tensor.shape[0] if tensor.dim() else 1
         if rows % self._count:

@@ -16,8 +16,10 @@ from ..choose.library import Library
 from ..model.errors import PeerFailed
 from ..model.plan import Plan
 from ..runtime.connect import Address, join, listen, meet
+from ..runtime.inbox import Inbox
 from ..runtime.mesh import GRACE_S, Mesh
 from ..runtime.messages import Messages
+from .calls import describe
 from .controller import Controller
 from .measuring import measure
 
@@ -43,6 +45,7 @@ class Links:
         self._meshes: list[Mesh] = []
         self._controller: Controller | None = None
         self._messages: dict[int, Messages] = {}
+        self.inbox = Inbox()
 
     def mesh(self) -> Mesh:
         """The connections for collectives. The first call connects, and measures the network if ``measures``."""
@@ -52,15 +55,15 @@ class Links:
             self._measures = False
         return self._meshes[0]
 
-    def control(self, kind: str, plan: Plan) -> None:
+    def control(self, kind: str, plan: Plan, call: bytes) -> None:
         """Let the controller of optical planes, if it is here, take part in the next collective."""
         if self._controller is not None:
-            self._controller.run(kind, plan)
+            self._controller.run(kind, plan, call)
 
-    def messages(self, peer: int) -> Messages:
-        """The messages to and from one rank."""
+    def everyone(self) -> dict[int, Messages]:
+        """The messages to and from every other rank."""
         self.connect()
-        return self._messages[peer]
+        return self._messages
 
     def connect(self) -> None:
         """Connect to all other ranks at the first call: one mesh for collectives, one for messages."""
@@ -70,7 +73,8 @@ class Links:
             secret = self._secret()
             meshes = [self._meet(purpose, secret) for purpose in ("collectives", "messages")]
             for r, sock in self._sockets(meshes[1]).items():
-                self._messages[r] = Messages(sock, f"rank {r}", self._timeout_s)
+                self._messages[r] = Messages(sock, f"rank {r}", self._timeout_s, self.inbox)
+            meshes[0].describe = describe
             self._meshes = meshes[:1]
         if self._left.is_set():
             self.leave()
@@ -181,7 +185,7 @@ class Links:
             if self._store.check([_FAILED]):
                 raise self._failure()
             if waited_s > limit_s:
-                raise PeerFailed(f"rank {rank}", f"it did not come within {limit_s:g} s")
+                raise PeerFailed(f"rank {rank}", f"it did not come within the timeout of {limit_s:g} s")
             if self._left.wait(LOOK_S):
                 raise PeerFailed(f"rank {self._library.rank}", "it leaves the group")
             waited_s += LOOK_S

@@ -11,20 +11,40 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ..model.errors import PeerFailed
+from ..model.errors import PeerFailed, StrettoError
+
+
+class TimedOut(StrettoError, RuntimeError):
+    """An operation has not ended in the time for which its caller waits; it goes on."""
 
 
 class Pending(dist._Work):  # type: ignore[misc]
-    """A job that is running. Unlike PyTorch's own wrapper of a future its ``wait`` raises what the job raised."""
+    """A job that is running. Unlike PyTorch's own wrapper of a future its ``wait`` raises what the job raised.
 
-    def __init__(self, future: torch.futures.Future) -> None:
+    Args:
+        source: where a receive from any rank says whose message it got.
+    """
+
+    def __init__(self, future: torch.futures.Future, source: Callable[[], int] | None = None) -> None:
         super().__init__()
-        self._future = future
+        self._future, self._source = future, source
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Wait until the job has ended. A job has a timeout of its own, so ``timeout`` is ignored."""
+        """Wait until the job has ended, or for a time; the job goes on when that is over. None and 0: as long as the
+        job's own timeout lets it run."""
+        if timeout and not self._future.done():
+            ended = threading.Event()
+            self._future.add_done_callback(lambda future: ended.set())
+            if not ended.wait(timeout.total_seconds()):
+                raise TimedOut(f"the operation has not ended within the timeout of {timeout.total_seconds():g} s")
         self._future.wait()
         return True
+
+    def _source_rank(self) -> int:
+        """The rank whose message was received."""
+        if self._source is None:
+            raise RuntimeError("only a receive has a source")
+        return self._source()
 
     def get_future(self) -> torch.futures.Future:
         return self._future

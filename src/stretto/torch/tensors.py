@@ -29,11 +29,41 @@ REDUCE: dict[Any, tuple[Callable[..., Any], Callable[..., Any]]] = {
 
 def array_of(tensor: Tensor) -> np.ndarray[Any, Any]:
     """The flat memory of a contiguous CPU tensor, as numbers, or as raw bits for types that NumPy lacks."""
-    flat = tensor.detach().reshape(-1)
+    return np.asarray(_Memory(tensor)) if tensor.numel() else np.empty(0, dtype=number_type(tensor.dtype))
+
+
+class _Memory:
+    """A tensor's memory for NumPy. ``Tensor.numpy`` would mark the storage for ever as one that cannot be resized, as
+    FSDP does with it. An array of this keeps the tensor alive."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        t = self._tensor
+        kind = number_type(t.dtype).str
+        return {"shape": (t.numel(),), "typestr": kind, "data": (t.data_ptr(), False), "version": 3}
+
+
+@cache
+def number_type(dtype: torch.dtype) -> np.dtype[Any]:
+    """NumPy's type for a tensor's numbers, or integers of as many bits for a type that NumPy lacks."""
     try:
-        return np.asarray(flat.numpy())
+        numbers: np.dtype[Any] = torch.empty(0, dtype=dtype).numpy().dtype
     except TypeError:
-        return np.asarray(flat.view({1: torch.uint8, 2: torch.int16, 4: torch.int32}[flat.element_size()]).numpy())
+        numbers = np.dtype({1: np.uint8, 2: np.int16, 4: np.int32}[dtype.itemsize])
+    return numbers
+
+
+def plain(tensor: Tensor) -> bool:
+    """Whether a tensor's numbers lie in its memory one after another, as they are."""
+    return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
+
+
+def plain_copy(tensor: Tensor) -> Tensor:
+    """The tensor itself if it is plain, else a copy that is."""
+    return tensor.detach() if plain(tensor) else tensor.detach().resolve_conj().resolve_neg().contiguous()
 
 
 def divide(tensor: Tensor, count: int) -> None:
