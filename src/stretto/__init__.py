@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .face import (
         Comparison,
         Front,
+        Order,
         Plan,
         Topology,
         bound,
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         compose,
         front,
         load,
+        order,
         plan,
         simulate,
         topology,
@@ -50,9 +52,9 @@ else:
 __version__ = "0.1.0"
 
 __all__ = [
-    "Bound", "Collective", "Comparison", "Front", "Infeasible", "InputError", "PeerFailed", "Plan", "StrettoError",
-    "Timeline", "Topology", "Unsupported", "Verdict", "Workload", "bound", "collective", "compare", "compose", "front",
-    "load", "plan", "simulate", "topology", "verify", "workload",
+    "Bound", "Collective", "Comparison", "Front", "Infeasible", "InputError", "Order", "PeerFailed", "Plan",
+    "StrettoError", "Timeline", "Topology", "Unsupported", "Verdict", "Workload", "bound", "collective", "compare",
+    "compose", "front", "load", "order", "plan", "simulate", "topology", "verify", "workload",
 ]  # fmt: skip
 
 _FACE = dict.fromkeys(__all__, "face") | {

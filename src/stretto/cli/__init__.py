@@ -25,6 +25,7 @@ from .exchange import export, import_, report
 from .judging import show, simulate, verify
 from .listing import planners, topologies
 from .measuring import measure
+from .ordering import order
 from .planning import compare, plan, replan
 from .running import emulate, run
 from .studying import study
@@ -38,7 +39,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (topologies, planners, plan, replan, verify, simulate, run, emulate, show, bound, compare, tune,
-                measure, study, report, export, warm):  # fmt: skip
+                order, measure, study, report, export, warm):  # fmt: skip
     app.command()(command)
 app.command("import")(import_)
 

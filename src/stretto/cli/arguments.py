@@ -48,6 +48,18 @@ def complete_source(incomplete: str) -> list[str]:
     return _beginning(importers(), incomplete)
 
 
+def complete_library(incomplete: str) -> list[str]:
+    from ..order.libraries import LIBRARIES
+
+    return _beginning((*LIBRARIES, "torchrun"), incomplete)
+
+
+def complete_order_format(incomplete: str) -> list[str]:
+    from ..order.files import FILES
+
+    return _beginning(FILES, incomplete)
+
+
 Collective = Annotated[
     str,
     Argument(

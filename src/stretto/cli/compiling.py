@@ -48,9 +48,12 @@ REQUESTS = (
 )
 """Planner, collectives, topology and options; together they call each kernel. A test compares them with the sources."""
 
+ORDERS = (("ndv2:2", "gloo"), ("cloud:aws:us-east-1,gcp:us-central1-a,azure:westeurope,aws:ap-south-1", "gloo"))
+"""Topology and library; orders of their machines call the kernels of the search for orders."""
+
 
 def plan_all(requests: tuple[tuple[str, ...], ...]) -> None:
-    """Plan, verify, simulate, bound and lower each request, as ``stretto plan`` and ``run`` do."""
+    """Plan, verify, simulate, bound and lower each request, as ``stretto plan`` and ``run`` do; then find orders."""
     import numpy as np
 
     from .. import face
@@ -74,6 +77,8 @@ def plan_all(requests: tuple[tuple[str, ...], ...]) -> None:
         lower(plan)
         with suppress(Unsupported), TemporaryDirectory() as folder:
             exporters()["chakra"].write(plan.simulate(), f"{folder}/trace")
+    for spec, library in ORDERS:
+        face.order(spec, library, "allreduce", "1MB")
 
 
 def warm(as_json: arguments.Json = False) -> None:

@@ -6,6 +6,7 @@ Everything here is a thin call into the rooms below.
     requests      topology, compose, collective, workload
     planning      plan, load, verify, simulate, bound
     comparison    compare, Comparison
+    ordering      order, Order: the numbering of machines for libraries with fixed rings and trees
     front         front, Front: plans that trade time for money
 
 The functions take plans and topologies of the model, too. Sizes are text (``"64MB"``, ``"1MiB"``) or a number of bytes,
@@ -16,10 +17,11 @@ seconds, rates text (``"25GB/s"``) or bytes per second.
 from .comparison import Comparison, compare
 from .front import Front, front
 from .objects import Plan, Topology, draw, of_model
+from .ordering import Order, order
 from .planning import bound, load, plan, simulate, verify
 from .requests import collective, compose, request_topology, topology, workload
 
 __all__ = [
-    "Comparison", "Front", "Plan", "Topology", "bound", "collective", "compare", "compose", "draw", "front", "load",
-    "of_model", "plan", "request_topology", "simulate", "topology", "verify", "workload",
+    "Comparison", "Front", "Order", "Plan", "Topology", "bound", "collective", "compare", "compose", "draw", "front",
+    "load", "of_model", "order", "plan", "request_topology", "simulate", "topology", "verify", "workload",
 ]  # fmt: skip

@@ -12,15 +12,13 @@ LIBRARIES = {
             "gloo",
             "as PyTorch's backend: rings for AllReduce, AllGather and ReduceScatter of every size",
             libraries_gloo.gloo,
-            default_order="sorted",
         ),
         Library(
             "gloo-halving-doubling",
             "gloo with AllreduceHalvingDoubling for AllReduce",
             libraries_gloo.halving_doubling,
-            default_order="sorted",
         ),
-        Library("gloo-bcube", "gloo with BCUBE for AllReduce", libraries_gloo.bcube, default_order="sorted"),
+        Library("gloo-bcube", "gloo with BCUBE for AllReduce", libraries_gloo.bcube),
     )
 }
 """By name."""

@@ -13,11 +13,11 @@ Recursive doubling is a phase for each step, each sent once. Phases follow each 
 
 **When a message starts.** Time k (from 0) of a message waits for time k - ``lag`` of the messages that it waits for.
 Where no waits are given, it waits for all messages that its sender received the time before (``lag`` 1): the usual step
-of a library that sends and receives, and then goes on. What would be a time before the first is instead what the sender
-received in earlier phases: its last message of each sender, in the last phase in which it received any. A message that
-waits for nothing (the root of a tree) waits for those earlier phases alone. Messages of one sender to one receiver
-arrive in the order in which they were sent. Where messages share a link, the earlier time (of the earlier phase) is
-served first, and messages of the same time share the link equally.
+of a library that sends and receives, and then goes on. All times of a message also wait for everything that its sender
+sent and received, the last time, in the last earlier phase in which it took part: a rank ends one phase before it
+begins the next. Messages of one sender to one receiver arrive in the order in which they were sent. Where messages
+share a link, the earlier time (of the earlier phase) is served first, and messages of the same time share the link
+equally.
 """
 
 from __future__ import annotations
@@ -115,15 +115,12 @@ class Library:
             counts for rooted kinds alone). Raises Unsupported, naming the library, for a kind that it does not have.
         inside: whether the numbers of a machine's GPUs decide who sends to whom inside the machine. NCCL looks at the
             hardware there, and not at numbers.
-        default_order: the order that its launcher gives by itself: "given" (as the user lists the machines) or "sorted"
-            by name.
     """
 
     name: str
     summary: str
     traffic: Callable[[Layout, str, int, int], Traffic]
     inside: bool = True
-    default_order: str = "given"
 
 
 def phase(
@@ -145,7 +142,7 @@ def phase(
     a, b = np.asarray(src, dtype=np.int64).ravel(), np.asarray(dst, dtype=np.int64).ravel()
     size = np.ceil(np.broadcast_to(np.asarray(size_bytes, dtype=np.float64), a.shape)).astype(np.int64)
     if not len(a) or len(a) != len(b) or (a == b).any() or times < 1 or (size < 1).any():
-        raise InputError("messages go between different ranks, have a byte or more, and are sent at least once", "phase")
+        raise InputError("messages go between different ranks, have bytes, and are sent at least once", "phase")
     rows = _received_before(a, b) if waits is None else np.array(list(waits), dtype=np.int64).reshape(-1, 3)
     waiting, awaited, lag = (np.ascontiguousarray(column) for column in rows.T)
     if (lag < 0).any() or ((lag == 0) & (awaited >= waiting)).any():

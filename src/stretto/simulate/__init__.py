@@ -7,6 +7,7 @@ It knows links, nodes and dependencies, and nothing of planners: what a planner 
   the order in which these become ready.
 - ``rates.py``, ``kernel_rates.py``: plans that share links by ``rates``, ``weights``, ``fair`` or ``priorities`` (WAN
   paper, eqs. 8, 9, 11); :class:`SharedLinks` runs one plan many times.
+- ``patterns.py``: one pattern of messages over many sets of routes.
 - ``changing.py``, ``kernel_changing.py``: ``timed`` and ``ready-order`` plans on links whose bandwidth changes.
 - ``planes.py``: optical planes: circuits as links, turns and barriers as events.
 - ``completion.py``: when the ranks of each collective have all that they want.
@@ -23,9 +24,10 @@ from ..model.symmetric import SymmetricPlan, SymmetricTimeline
 from ..model.timeline import Timeline
 from . import changing, rates, ready_order
 from .changing import in_order
+from .patterns import Pattern
 from .rates import BY_RATES, Delays, SharedLinks, delays_of
 
-__all__ = ["Delays", "SharedLinks", "delays_of", "in_order", "simulate"]
+__all__ = ["Delays", "Pattern", "SharedLinks", "delays_of", "in_order", "simulate"]
 
 
 def simulate(plan: Plan, changes: Changes | None = None, *, barriers: bool = True) -> Timeline:

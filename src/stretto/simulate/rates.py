@@ -7,9 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ..kernels import at_speed
-from ..model.arrays import Float64, Int64
+from ..model.arrays import Float64, Int64, Ragged
 from ..model.plan import Plan
 from ..model.timeline import Timeline
+from ..model.topology import Topology
 from . import kernel_physics, kernel_rates
 from .changing import never_ends
 from .completion import completions_s
@@ -101,15 +102,19 @@ def run(plan: Plan) -> Timeline:
 
 def _transfers(plan: Plan, delays: Delays) -> kernel_rates.Transfers:
     """The columns of a plan that the kernels read."""
-    # a message costs as much as the bytes that its route carries meanwhile
-    slowest = plan.topology.route_bandwidth(plan.route)
-    route_s = plan.topology.route_s(plan.route, plan.size_bytes)
     return kernel_rates.Transfers(
         sources=plan.sources, dst=plan.dst, route=plan.route, depends=plan.depends,
         next_offsets=plan.dependents.offsets, dependents=plan.dependents.values.astype(np.int64),
-        delay_s=delays.receiver_s, size_bytes=plan.size_bytes + (route_s - plan.size_bytes / slowest) * slowest,
+        delay_s=delays.receiver_s, size_bytes=slowed_bytes(plan.topology, plan.route, plan.size_bytes),
         earliest_s=plan.workload.chunk_start_s[plan.chunk],
     )  # fmt: skip
+
+
+def slowed_bytes(topology: Topology, route: Ragged, size_bytes: Int64) -> Float64:
+    """float64[transfers], the bytes of each, and those that its route carries in what the message costs."""
+    slowest = topology.route_bandwidth(route)
+    route_s = topology.route_s(route, size_bytes)
+    return size_bytes + (route_s - size_bytes / slowest) * slowest
 
 
 def _ranks_and_weights(plan: Plan) -> tuple[Int64, Float64]:

@@ -1,0 +1,131 @@
+"""How long a step takes in some order: the messages of its stages as plans, run by the simulator.
+
+Of a stage with very many messages the simulator runs the first times of each phase. A phase that is sent over and over
+goes on at one pace, so the rest is added at the pace at which the second half of these times passed.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+
+from ..model.arrays import Float64, Int64, Ragged
+from ..model.collective import Collective, Workload
+from ..model.plan import Plan, make_plan
+from ..simulate import Pattern, simulate
+from .messages import Messages, Share, expand
+from .network import Machines
+from .problem import Problem, Stage
+
+RUNS = 1000
+"""Orders that a search simulates, about."""
+
+
+def plan_of(machines: Machines, messages: Messages, nodes: Int64) -> Plan:
+    """The plan that a library carries out: every message a chunk that its sender has and its receiver wants.
+
+    Links serve the earlier time first and divide what is left equally. The plan's network has the links in use alone.
+    """
+    src, dst = nodes[messages.src], nodes[messages.dst]
+    first, kind = messages.kinds
+    hops = machines.pairs(src[first], dst[first], messages.size_bytes[first].astype(np.float64)).hops
+    route = machines.routes(src[first], dst[first], hops)
+    used, renamed = np.unique(route.values, return_inverse=True)
+    topology = machines.topology.with_links(used.astype(np.int64))
+    counts = np.bincount(messages.collective)
+    collectives, chunk = [], []
+    for begin, end in zip((np.cumsum(counts) - counts).tolist(), np.cumsum(counts).tolist()):
+        collective, numbers = _promise(machines, src[begin:end], dst[begin:end], messages.size_bytes[begin:end])
+        collectives.append(collective)
+        chunk.append(begin + numbers)
+    return make_plan(
+        topology, Workload(tuple(collectives)), "priorities", chunk=np.concatenate(chunk), src=src,
+        dst=Ragged.single(dst), route=route.with_values(renamed.ravel()).take(kind), depends=messages.depends,
+        weight=-messages.round.astype(np.float64), group=messages.round,
+    )  # fmt: skip
+
+
+def _promise(machines: Machines, src: Int64, dst: Int64, size_bytes: Int64) -> tuple[Collective, Int64]:
+    """What messages bring, as an AllToAll of uneven parts with a chunk for each; and int64[messages], these chunks."""
+    n, row = len(machines.nodes), machines.row
+    pairs, pair = np.unique(row[src] * n + row[dst], return_inverse=True)
+    order = np.argsort(pair, kind="stable")
+    sizes, pieces = size_bytes[order], pair.ravel()[order]
+    ends = np.cumsum(sizes)
+    piece_bytes = np.bincount(pieces, weights=sizes.astype(np.float64)).astype(np.int64)
+    offset = ends - sizes - (np.cumsum(piece_bytes) - piece_bytes)[pieces]
+    chunk = np.empty(len(order), dtype=np.int64)
+    chunk[order] = np.arange(len(order))
+    most = int(np.bincount(pairs // n, weights=piece_bytes.astype(np.float64)).max())
+    return Collective(
+        "alltoallv", machines.nodes.astype(np.int32), most, -1, 0.0, piece_bytes, Ragged.single(pairs // n),
+        Ragged.single(pairs % n), False, pieces.astype(np.int32), offset, sizes,
+    ), chunk  # fmt: skip
+
+
+class Judge:
+    """The simulator's times of a problem's orders."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self._known: dict[bytes, float] = {}
+
+    @property
+    def exact(self) -> bool:
+        """Whether all messages are simulated one by one."""
+        return all(stage.most_times is None for stage in self.problem.stages)
+
+    def seconds(self, order: Int64) -> float:
+        """The time of all stages, one after the other."""
+        key = order.tobytes()
+        if key not in self._known:
+            self._known[key] = float(sum(t.max() for t in self.stages_s(order)))
+        return self._known[key]
+
+    def stages_s(self, order: Int64) -> list[Float64]:
+        """For each stage float64[collectives], when each of its collectives has ended."""
+        nodes = self.problem.nodes(order)
+        return [_stage_s(self.problem.machines, stage, nodes) for stage in self.problem.stages]
+
+    @cached_property
+    def _patterns(self) -> list[tuple[Messages, Pattern]]:
+        messages = [stage.messages for stage in self.problem.stages]
+        return [(m, Pattern(m.src, m.dst, m.depends, m.round, runs=RUNS)) for m in messages]
+
+    def quick_seconds(self, order: Int64) -> float:
+        """The same where all messages are simulated, without a plan: for many orders."""
+        machines, nodes, total = self.problem.machines, self.problem.nodes(order), 0.0
+        for messages, pattern in self._patterns:
+            first, kind = messages.kinds
+            src, dst = nodes[messages.src[first]], nodes[messages.dst[first]]
+            hops = machines.pairs(src, dst, messages.size_bytes[first].astype(np.float64)).hops
+            route = machines.routes(src, dst, hops).take(kind)
+            total += float(pattern.arrivals_s(machines.topology, route, messages.size_bytes).max())
+        return total
+
+
+def _stage_s(machines: Machines, stage: Stage, nodes: Int64) -> Float64:
+    """float64[collectives], when each collective of a stage has ended."""
+    most = stage.most_times
+    first_s = _run(machines, stage.messages, nodes)
+    if most is None:
+        return first_s
+    ends_s = first_s.copy()
+    for p in range(max(len(share.traffic.phases) for share in stage.shares)):
+        left = np.array([_times(share, p) - most for share in stage.shares])
+        if (left > 0).any():
+            a_time_s = (first_s - _run(machines, expand(stage.shortened(p)), nodes)) / (most - most // 2)
+            ends_s += np.maximum(left, 0) * a_time_s
+    return ends_s
+
+
+def _times(share: Share, p: int) -> int:
+    """How often a collective's phase is sent, 0 where it has no such phase."""
+    phases = share.traffic.phases
+    return phases[p].times if p < len(phases) else 0
+
+
+def _run(machines: Machines, messages: Messages, nodes: Int64) -> Float64:
+    completions_s: Float64 = simulate(plan_of(machines, messages, nodes)).completions_s
+    return completions_s

@@ -1,0 +1,141 @@
+"""The search for an order: local search from several starts, and for few machines all orders, by branch and bound."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..kernels import at_speed
+from ..model.arrays import Int64
+from . import kernel_cost, kernel_local
+from .bounds import any_order_bound
+from .exchangeable import alike_numbers, exchangeable
+from .judge import Judge
+from .problem import Problem
+from .starts import starts
+
+MOST_EXACT = 9
+"""Machines up to which all orders are looked at."""
+
+BUDGETS = {"quick": 3e5, "normal": 3e6, "thorough": 3e7}
+"""By effort: messages that the local search may add to the loads or take out, about 0.1 us of CPU each."""
+
+JUDGED = 4
+"""Orders of the local search that the simulator compares."""
+
+MOST_OPEN = 200_000
+"""Orders that are kept for the simulator, of those that the bounds leave open."""
+
+MOST_ROWS = {"quick": 3e5, "normal": 3e6, "thorough": 3e7}
+"""By effort: messages that the simulator may run for these orders, about 2 us of CPU each."""
+
+TOLERANCE = 1e-9
+"""Part of a time within which two times are the same."""
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """The best order that a search found.
+
+    Attributes:
+        order: int64[machines], the machine that has each number.
+        seconds: what the simulator says.
+        bound_s: no order ends sooner.
+        judged: orders that were simulated.
+    """
+
+    order: Int64
+    seconds: float
+    bound_s: float
+    judged: int
+
+    @property
+    def proven(self) -> bool:
+        """Whether no order ends sooner."""
+        return self.bound_s >= self.seconds * (1 - TOLERANCE)
+
+
+def find_order(problem: Problem, given: Int64, effort: str = "normal") -> Found:
+    """The order that ends soonest of all that the search comes across; never later than the one given.
+
+    Args:
+        given: int64[machines], the order to be better than.
+        effort: "quick", "normal" or "thorough".
+    """
+    judge = Judge(problem)
+    candidates = local_search(problem, given, BUDGETS[effort])
+    tried = [given, *candidates[:JUDGED]]
+    best = min(tried, key=judge.seconds)
+    judged = len({o.tobytes() for o in tried})
+    bound_s = any_order_bound(problem)
+    if judge.exact and problem.machines.count <= MOST_EXACT and bound_s < judge.seconds(best) * (1 - TOLERANCE):
+        return _exact(problem, judge, best, bound_s, judged, MOST_ROWS[effort])
+    return Found(best, judge.seconds(best), min(bound_s, judge.seconds(best)), judged)
+
+
+def local_search(problem: Problem, given: Int64, budget: float) -> list[Int64]:
+    """Orders that no exchange of two machines improves, the best first."""
+    entries, phases = problem.entries
+    net, n = problem.net, problem.machines.count
+    links = problem.machines.topology.link_count
+    rooms = len(phases.times)
+    state = kernel_local.State(
+        np.zeros((rooms, links)), np.zeros(rooms), np.zeros(rooms), np.ones(rooms),
+        np.zeros(64 * len(entries.phase), np.int64), np.zeros(64 * len(entries.phase)), np.zeros(1, np.int64),
+    )  # fmt: skip
+    descend = at_speed(kernel_local.descend, budget)
+    found: dict[bytes, tuple[float, Int64]] = {}
+    begins = {o.tobytes(): o for o in (given, *starts(problem))}
+    left = budget
+    random = np.random.default_rng(0)
+    shape = problem.machines.counts
+    for number, begin in enumerate(begins.values()):
+        order = begin.copy()
+        cost, spent = descend(order, shape, entries, phases, net, state, left / (len(begins) - number + 1))
+        left -= spent
+        found.setdefault(order.tobytes(), (cost, order))
+    # what is left goes into parts that are taken out of the best order and put in elsewhere
+    while n > 3 and np.ptp(shape) == 0 and left > KICK_SHARE * budget:
+        best_cost, best = min(found.values(), key=lambda entry: entry[0])
+        cuts = np.sort(random.choice(np.arange(1, n), 3, replace=False))
+        a, b, c, d = np.split(best, cuts)
+        order = np.concatenate((a, c, b, d))
+        cost, spent = descend(order, shape, entries, phases, net, state, left)
+        left -= max(spent, budget / MOST_KICKS)
+        if cost < best_cost * (1 - TOLERANCE):
+            found.setdefault(order.tobytes(), (cost, order))
+    return [order for _, order in sorted(found.values(), key=lambda entry: entry[0])]
+
+
+KICK_SHARE = 0.02
+"""Part of the budget below which no further order is begun."""
+
+MOST_KICKS = 50
+"""Orders that are begun from the best one at most."""
+
+
+def _exact(problem: Problem, judge: Judge, best: Int64, bound_s: float, judged: int, budget: float) -> Found:
+    """Branch and bound over all orders; the simulator judges those that the bounds leave open, most promising first."""
+    rows, kinds, net = problem.rows, problem.kinds, problem.net
+    best_s = judge.seconds(best)
+    same = exchangeable(problem)
+    fixed = 0 if alike_numbers(problem) else -1
+    below_s = best_s * (1 - TOLERANCE)
+    work = float(len(rows.kind)) * 1000
+    orders, bounds, left_s = at_speed(kernel_cost.open_orders, work)(
+        below_s, same, problem.machines.counts, problem.seats, fixed, kinds, rows, net, MOST_OPEN
+    )
+    least_s, spent = left_s, 0.0
+    for i in np.argsort(bounds, kind="stable"):
+        if bounds[i] >= best_s * (1 - TOLERANCE):
+            break
+        if spent > budget:
+            least_s = min(least_s, float(bounds[i]))
+            break
+        seconds = judge.quick_seconds(orders[i])
+        spent += len(rows.kind)
+        judged += 1
+        if seconds < best_s * (1 - TOLERANCE):
+            best, best_s = orders[i].copy(), seconds
+    return Found(best, judge.seconds(best), max(bound_s, min(least_s, judge.seconds(best))), judged)

@@ -1,0 +1,112 @@
+"""Orders from which the search starts: by the cost of messages between pairs of machines alone."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..model.arrays import Float64, Int64
+from .problem import Problem
+
+
+def pair_costs(problem: Problem) -> tuple[Float64, Float64]:
+    """float64[machines, machines] twice: seconds that a message keeps its slowest link, and those until it has arrived.
+
+    The message is the one between machines of which most bytes are sent.
+    """
+    k, n = problem.kinds, problem.machines.count
+    between = np.flatnonzero(k.src != k.dst)
+    which = between[np.argmax((k.size_bytes * k.sent)[between])]
+    gpu = problem.net.gpu
+    a, b = np.divmod(np.arange(n * n), n)
+    last = problem.machines.counts - 1
+    src, dst = gpu[a, np.minimum(k.src_gpu[which], last[a])], gpu[b, np.minimum(k.dst_gpu[which], last[b])]
+    apart = a != b
+    seconds, whole = np.zeros(n * n), np.zeros(n * n)
+    pairs = problem.machines.pairs(src[apart], dst[apart], np.full(apart.sum(), k.size_bytes[which]))
+    seconds[apart], whole[apart] = pairs.seconds, pairs.seconds + pairs.latency_s
+    return seconds.reshape(n, n), whole.reshape(n, n)
+
+
+def starts(problem: Problem) -> list[Int64]:
+    """Orders by nearest neighbour, by joining the ends of the cheapest pairs, and by clusters, for both costs."""
+    orders = []
+    for cost in pair_costs(problem):
+        orders += [nearest(cost), joined(cost), clustered(cost)]
+    return [seated(problem, order) for order in orders]
+
+
+def seated(problem: Problem, order: Int64) -> Int64:
+    """The order in which each number has a machine of the size that it must have, the nearest in the given order."""
+    counts, seats = problem.machines.counts, problem.seats
+    if np.ptp(counts) == 0:
+        return order
+    fitting = np.empty_like(order)
+    for size in np.unique(counts):
+        fitting[seats == size] = order[counts[order] == size]
+    return fitting
+
+
+def nearest(cost: Float64) -> Int64:
+    """Go on to the machine that is reached at least cost, from the first one on."""
+    n = len(cost)
+    order, free = [0], np.ones(n, dtype=np.bool_)
+    free[0] = False
+    for _ in range(n - 1):
+        ahead = np.where(free, cost[order[-1]], np.inf)
+        order.append(int(ahead.argmin()))
+        free[order[-1]] = False
+    return np.array(order, dtype=np.int64)
+
+
+def joined(cost: Float64) -> Int64:
+    """Join machines to paths, the cheapest pair first, until there is one path."""
+    n = len(cost)
+    after, before, end = np.full(n, -1), np.full(n, -1), np.arange(n)
+    rank = np.argsort(np.where(np.eye(n, dtype=np.bool_), np.inf, cost), axis=None, kind="stable")
+    joins = 0
+    for pair in rank.tolist():
+        a, b = divmod(pair, n)
+        # a ends a path, b begins another one; end[] of either end of a path is its other end
+        if joins == n - 1:
+            break
+        if after[a] >= 0 or before[b] >= 0 or end[a] == b or a == b:
+            continue
+        first, last = end[a], end[b]
+        after[a], before[b] = b, a
+        end[first], end[last] = last, first
+        joins += 1
+    v = int(np.flatnonzero(before < 0)[0])
+    order = []
+    while v >= 0:
+        order.append(v)
+        v = int(after[v])
+    return np.array(order, dtype=np.int64)
+
+
+def clustered(cost: Float64) -> Int64:
+    """Merge the nearest clusters, with those ends of theirs next to each other that are nearest.
+
+    The distance of clusters is that of their nearest machines, both ways (single linkage): a cluster is what is joined
+    by links of some quality, so that sites and pods stay together at every level.
+    """
+    n = len(cost)
+    apart = np.maximum(cost, cost.T)
+    rows, columns = np.triu_indices(n, 1)
+    rank = np.argsort(apart[rows, columns], kind="stable")
+    paths = {v: [v] for v in range(n)}
+    of = np.arange(n)
+    for i in rank.tolist():
+        a, b = int(of[rows[i]]), int(of[columns[i]])
+        if a == b:
+            continue
+        left, right = paths[a], paths.pop(b)
+        ways = [
+            (apart[x[-1], y[0]], k)
+            for k, (x, y) in enumerate([(left, right), (left, right[::-1]), (left[::-1], right), (right, left)])
+        ]
+        k = min(ways)[1]
+        paths[a] = [left + right, left + right[::-1], left[::-1] + right, right + left][k]
+        of[right] = a
+        if len(paths) == 1:
+            break
+    return np.array(next(iter(paths.values())), dtype=np.int64)
