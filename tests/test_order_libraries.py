@@ -8,7 +8,7 @@ import pytest
 from stretto.model.errors import Unsupported
 from stretto.model.kinds import BY_NAME
 from stretto.model.plan import REDUCE
-from stretto.order import libraries_gloo
+from stretto.order import libraries_gloo, libraries_mpich, libraries_open_mpi
 from stretto.order.libraries import LIBRARIES
 from stretto.order.patterns import Pattern
 from stretto.order.traffic import Layout, Traffic
@@ -75,6 +75,68 @@ def test_an_allreduce_of_a_power_of_two_of_ranks_sends_no_byte_twice(library, ra
     traffic = LIBRARIES[library].traffic(Layout.even(ranks), "allreduce", 16 * MB, 0)
     each = sent_bytes(traffic, ranks).sum(axis=1)
     assert each == pytest.approx(np.full(ranks, 2 * (ranks - 1) / ranks * 16 * MB), rel=1e-4)
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 5, 6, 8, 13])
+@pytest.mark.parametrize("library", ["openmpi", "mpich"])
+def test_every_algorithm_of_mpi_leaves_what_the_collective_promises(library, ranks):
+    tables = libraries_open_mpi.TABLES if library == "openmpi" else libraries_mpich.tables(ranks)
+    for kind, (_, algorithms) in tables.items():
+        for make in algorithms.values():
+            for root in {0, 1, ranks - 1} if BY_NAME[kind].rooted else {0}:
+                run_on_numbers(make(ranks, root, MB), kind, ranks, root)
+
+
+@pytest.mark.parametrize("counts", [[2, 2], [3, 3, 3, 3, 3], [1, 4, 2, 1, 3, 2]])
+def test_machines_with_several_ranks_sum_inside_first(counts):
+    layout = Layout(np.repeat(np.arange(len(counts)), counts))
+    ends = {0, 1, layout.ranks - 1}
+    run_on_numbers(libraries_open_mpi.INSIDE_FIRST["allreduce"](layout, MB, 0), "allreduce", layout.ranks, 0)
+    for kind, make in libraries_mpich.BY_FIRST.items():
+        for root in ends if BY_NAME[kind].rooted else {0}:
+            run_on_numbers(make(layout, MB, root), kind, layout.ranks, root)
+
+
+@pytest.mark.parametrize(
+    ("library", "ranks", "size_bytes", "algorithm"),
+    [
+        ("openmpi", 6, 4_000, "recursive doubling"),
+        ("openmpi", 6, 4 * MB, "rabenseifner"),
+        ("openmpi", 200, 100_000, "reduce, then broadcast"),
+        ("mpich", 6, 8, "recursive doubling"),
+        ("mpich", 6, 4 * MB, "rabenseifner"),
+    ],
+)
+def test_mpi_chooses_by_ranks_and_bytes(library, ranks, size_bytes, algorithm):
+    assert LIBRARIES[library].traffic(Layout.even(ranks), "allreduce", size_bytes, 0).algorithm == algorithm
+
+
+def test_half_of_an_mpi_allreduce_goes_to_the_nearest_number():
+    sent = sent_bytes(LIBRARIES["openmpi"].traffic(Layout.even(8), "allreduce", 8 * MB, 0), 8)
+    expected = {1: 8 * MB, 2: 4 * MB, 4: 2 * MB}  # both ways through the tree
+    assert all(sent[v, v ^ far] == size for v in range(8) for far, size in expected.items())
+    assert sent.sum() == 8 * sum(expected.values())
+
+
+def test_a_rank_of_mpi_ends_each_step_before_it_begins_the_next():
+    phases = LIBRARIES["mpich"].traffic(Layout.even(8), "allreduce", 4 * MB, 0).phases
+    # halves to the nearest, quarters, and eighths there and back, which are one phase; then quarters and halves again
+    assert [(phase.times, int(phase.size_bytes[0])) for phase in phases] == [
+        (1, 2 * MB), (1, MB), (2, MB // 2), (1, MB), (1, 2 * MB),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("kind", ["allreduce", "allgather", "reducescatter", "alltoall", "broadcast", "reduce"])
+def test_every_rank_gets_and_gives_at_least_what_it_must(library, kind):
+    """Of sums that all or none hold, and of pieces, so many bytes must enter and leave each rank."""
+    ranks, size = 12, 12 * MB
+    sent = sent_bytes(LIBRARIES[library].traffic(Layout.even(ranks), kind, size, 0), ranks)
+    piece = size / ranks
+    least_in = {"allreduce": piece, "broadcast": size, "reduce": 0, "reducescatter": piece}.get(kind, size - piece)
+    enters = sent.sum(axis=0)[1:] if BY_NAME[kind].rooted else sent.sum(axis=0)
+    assert enters.min() >= least_in * (1 - 1e-6)
+    assert sent.trace() == 0
 
 
 def test_what_a_library_does_not_have_is_refused_by_name():

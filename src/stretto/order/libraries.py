@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import libraries_gloo
+from . import libraries_gloo, libraries_mpich, libraries_open_mpi
 from .traffic import Library
 
 LIBRARIES = {
@@ -19,6 +19,16 @@ LIBRARIES = {
             libraries_gloo.halving_doubling,
         ),
         Library("gloo-bcube", "gloo with BCUBE for AllReduce", libraries_gloo.bcube),
+        Library(
+            "openmpi",
+            "Open MPI 5.0: recursive doubling, Rabenseifner, rings and trees, by ranks and bytes",
+            libraries_open_mpi.open_mpi,
+        ),
+        Library(
+            "mpich",
+            "MPICH: recursive doubling, Rabenseifner, rings and trees, by ranks and bytes",
+            libraries_mpich.mpich,
+        ),
     )
 }
 """By name."""

@@ -14,12 +14,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..model.arrays import Int64
 from ..model.errors import Unsupported
 from ..model.kinds import BY_NAME
 from ..model.plan import COPY, REDUCE
+from ..schedule.algorithms import ALGORITHMS as PATTERNS
 from ..schedule.algorithms import Step
-from .patterns import Part, Pattern, backwards, direct, from_root, ring_copies, ring_sums, to_root, together
+from .exchanges import down, halved, highest_bit, in_a_row, reversed_bits
+from .patterns import Part, Pattern, backwards, from_root, ring_copies, ring_sums, to_root, together
 from .traffic import Layout, Traffic
 
 SEGMENT_BYTES = 1 << 20
@@ -81,16 +82,11 @@ def _reduce(ranks: int, size_bytes: int, root: int) -> Pattern:
 
 
 def _broadcast(ranks: int, size_bytes: int, root: int) -> Pattern:
-    """Step s: each of the first 2^s ranks, which have the buffer, sends it to rank + 2^s."""
-    steps = []
-    for distance in (1 << s for s in range((ranks - 1).bit_length())):
-        v = np.arange(min(distance, ranks - distance))
-        steps.append(Step(np.zeros_like(v), v, v + distance, COPY))
-    return Pattern("binomial tree", (Part(from_root(steps, root, ranks), tree=True),))
+    return Pattern("binomial tree", (Part(from_root(down(ranks, highest_bit), root, ranks), tree=True),))
 
 
 def _alltoall(ranks: int, size_bytes: int, root: int) -> Pattern:
-    return Pattern("all at once", (Part([together(direct(ranks))]),))
+    return Pattern("all at once", (Part([together(PATTERNS["pairwise"].steps("alltoall", ranks))]),))
 
 
 def _gather(ranks: int, size_bytes: int, root: int) -> Pattern:
@@ -117,7 +113,7 @@ def hypercube(ranks: int) -> Pattern:
     for group in groups:
         place, width = v // distance % group, width // group
         others = [(place + other) % group for other in range(1, group)]
-        rows = [_blocks(v, v + (to - place) * distance, first + to * width, width, REDUCE) for to in others]
+        rows = [in_a_row(v, v + (to - place) * distance, first + to * width, width, REDUCE) for to in others]
         steps.append(together(rows))
         first, distance = first + place * width, distance * group
     copies = [Step(s.block, s.dst, s.src, COPY) for s in reversed(steps)]
@@ -136,38 +132,18 @@ def binary_blocks(ranks: int) -> Pattern:
     sizes = [1 << b for b in reversed(range(ranks.bit_length())) if ranks >> b & 1]
     begins = np.concatenate(([0], np.cumsum(sizes)[:-1])).tolist()
     members = list(zip(begins, sizes, strict=True))
-    halving = [together([_halved(a, size, s, chunks) for a, size in members if size >> s > 1]) for s in range(levels)]
+    halving = [together([halved(a, size, s, chunks) for a, size in members if size >> s > 1]) for s in range(levels)]
     up = []
     for place in reversed(range(1, len(sizes))):
         small, large = sizes[place], sizes[place - 1]
         times, part = large // small, chunks // large
         v = np.repeat(np.arange(small), times)
-        number = _reversed_bits(v, small) * times + np.tile(np.arange(times), small)
-        goal = begins[place - 1] + _reversed_bits(number, large)
-        up.append(_blocks(begins[place] + v, goal, number * part, part, REDUCE))
+        number = reversed_bits(v, small) * times + np.tile(np.arange(times), small)
+        goal = begins[place - 1] + reversed_bits(number, large)
+        up.append(in_a_row(begins[place] + v, goal, number * part, part, REDUCE))
     steps = halving + up
     copies = [Step(s.block, s.dst, s.src, COPY) for s in reversed(steps)]
-    return Pattern("halving doubling", (Part(steps + copies),), chunks)
-
-
-def _halved(begin: int, size: int, s: int, chunks: int) -> Step:
-    """Step s in a block of ranks: each sends rank ^ 2^s the half of its part that it does not keep."""
-    v = np.arange(size)
-    part = chunks >> (s + 1)
-    first = _reversed_bits(v & ((1 << s) - 1), 1 << s) * (part * 2)
-    return _blocks(begin + v, begin + (v ^ (1 << s)), first + np.where(v >> s & 1, 0, part), part, REDUCE)
-
-
-def _reversed_bits(v: Int64, size: int) -> Int64:
-    """The lowest bits of each number, those below ``size``, in reverse."""
-    bits = size.bit_length() - 1
-    return sum(((v >> b & 1) << (bits - 1 - b) for b in range(bits)), np.zeros_like(v))
-
-
-def _blocks(src: Int64, dst: Int64, first: Int64, width: int, op: int) -> Step:
-    """Each sender sends ``width`` blocks, from ``first`` on."""
-    block = (first[:, None] + np.arange(width)).ravel()
-    return Step(block, np.repeat(src, width), np.repeat(dst, width), op)
+    return Pattern("halving doubling", (Part(steps + copies, tree=True),), chunks)
 
 
 ALGORITHMS: dict[str, Algorithm] = {

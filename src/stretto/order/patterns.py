@@ -16,7 +16,7 @@ import numpy as np
 from ..model.arrays import Int64
 from ..model.plan import COPY, REDUCE
 from ..schedule.algorithms import Step
-from .traffic import Phase, Traffic, phase
+from .traffic import Layout, Phase, Traffic, phase
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,8 +25,9 @@ class Part:
 
     Attributes:
         steps: in their order. Blocks are those of all pieces of the collective, piece after piece.
-        tree: a rank waits for all that earlier steps sent to it, whenever that was, as in trees that are summed up;
-            otherwise for what the last step before that brought it anything.
+        tree: a rank sends as soon as all that earlier steps sent to it has come, to several at once. Otherwise a rank
+            ends a step, with all that it sends and receives there, before it begins the next.
+        in_order: each message waits for the one before, as where one rank asks the others one after the other.
         segments: into how many segments every message is cut; the segments of a message follow each other.
         in_flight: how many segments a rank sends before it waits for the first that it receives; at most ``segments``,
             since a rank sends on in each step what it received in the step before.
@@ -34,6 +35,7 @@ class Part:
 
     steps: Sequence[Step]
     tree: bool = False
+    in_order: bool = False
     segments: int = 1
     in_flight: int = 1
 
@@ -68,8 +70,8 @@ def _phases(part: Part, block_bytes: float) -> tuple[Phase, ...]:
     messages = [_messages(step) for step in part.steps if len(step.src)]
     if not messages:
         return ()
-    if part.tree:
-        return (_along_tree(messages, block_bytes, part.segments),)
+    if part.tree or part.in_order:
+        return (_in_one_phase(messages, block_bytes, part),)
     rows: list[tuple[Messages, int]] = []
     for now in messages:
         if rows and all(np.array_equal(a, b) for a, b in zip(rows[-1][0], now, strict=True)):
@@ -90,19 +92,21 @@ def _repeated(messages: Messages, block_bytes: float, times: int, lag: int) -> P
     return phase(src, dst, size_bytes, times, np.stack((once.waiting, once.awaited, once.lag * lag), axis=1))
 
 
-def _along_tree(rows: Sequence[Messages], block_bytes: float, segments: int) -> Phase:
+def _in_one_phase(rows: Sequence[Messages], block_bytes: float, part: Part) -> Phase:
     """A phase in which a message waits for all that its sender receives in steps before it, segment by segment."""
     received: dict[int, list[int]] = {}
     waits: list[tuple[int, int, int]] = []
     number = 0
     for src, dst, _ in rows:
-        for k, sender in enumerate(src.tolist()):
-            waits += [(number + k, earlier, 0) for earlier in received.get(sender, ())]
-        for k, receiver in enumerate(dst.tolist()):
-            received.setdefault(receiver, []).append(number + k)
+        for k, sender in enumerate(src.tolist(), start=number):
+            waits += [(k, earlier, 0) for earlier in received.get(sender, ())]
+        for k, receiver in enumerate(dst.tolist(), start=number):
+            received.setdefault(receiver, []).append(k)
         number += len(src)
+    if part.in_order:
+        waits += [(later, later - 1, 0) for later in range(1, number)]
     src, dst, count = (np.concatenate(column) for column in zip(*rows, strict=True))
-    return phase(src, dst, np.maximum(count * block_bytes / segments, 1), segments, waits)
+    return phase(src, dst, np.maximum(count * block_bytes / part.segments, 1), part.segments, sorted({*waits}))
 
 
 Messages = tuple[Int64, Int64, Int64]
@@ -131,6 +135,17 @@ def from_root(steps: Sequence[Step], root: int, ranks: int, blocks: int = 0) -> 
     return [s._replace(block=(s.block + root * blocks) % (ranks * blocks)) for s in moved]
 
 
+def inside_machines(layout: Layout) -> list[Step]:
+    """From the first rank of each machine down a binomial tree to the others of the machine, the whole buffer."""
+    steps = []
+    for distance in (1 << s for s in range((max(map(len, layout.members)) - 1).bit_length())):
+        src = [ranks[: max(0, min(distance, len(ranks) - distance))] for ranks in layout.members]
+        dst = [ranks[distance : 2 * distance] for ranks in layout.members]
+        senders, receivers = np.concatenate(src), np.concatenate(dst)
+        steps.append(Step(np.zeros_like(senders), senders, receivers, COPY))
+    return steps
+
+
 def backwards(steps: Sequence[Step], op: int) -> list[Step]:
     """The steps in reverse: who received sends, from the last step to the first."""
     return [Step(s.block, s.dst, s.src, op) for s in reversed(steps)]
@@ -146,12 +161,6 @@ def ring_copies(ranks: int, begins: int, by: int) -> list[Step]:
     """Blocks go round, from each rank v to v + ``by``; at first rank v has block v + ``begins``."""
     v = np.arange(ranks)
     return [Step((v + begins - by * s) % ranks, v, (v + by) % ranks, COPY) for s in range(ranks - 1)]
-
-
-def direct(ranks: int) -> list[Step]:
-    """Step s of an AllToAll: every rank v sends to v + s what is for that rank."""
-    v = np.arange(ranks)
-    return [Step(v * ranks + (v + s) % ranks, v, (v + s) % ranks, COPY) for s in range(1, ranks)]
 
 
 def together(steps: Sequence[Step]) -> Step:
