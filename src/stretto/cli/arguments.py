@@ -42,6 +42,12 @@ def complete_format(incomplete: str) -> list[str]:
     return _beginning(exporters(), incomplete)
 
 
+def complete_target(incomplete: str) -> list[str]:
+    from ..model.targets import TARGETS
+
+    return _beginning(TARGETS, incomplete)
+
+
 def complete_source(incomplete: str) -> list[str]:
     from ..formats import importers
 
@@ -111,6 +117,15 @@ Chunks = Annotated[int, Option(help="Number of chunks into which each piece is c
 Root = Annotated[int, Option(help="Rank from which rooted collectives start, or at which they end.")]
 Options = Annotated[
     list[str] | None, Option(help="An option of the planner or a refiner, name=value. May be given several times.")
+]
+For = Annotated[
+    str | None,
+    Option(
+        "--for",
+        help="What shall run the plan: msccl, mscclpp, torch, nccl-p2p or chakra. The plan is then one that it can run "
+        "or that can be exported for it; `stretto planners --targets` says what each asks.",
+        autocompletion=complete_target,
+    ),
 ]
 Seed = Annotated[int, Option(help="Seed for planners that draw random numbers.", min=0)]
 Effort = Annotated[

@@ -173,15 +173,37 @@ def _show_families(rows: list[dict[str, Any]], fabrics: list[dict[str, Any]]) ->
     print_table("fabrics, as in compose h100 --servers 64 --fabric rails", ("fabric", "what", "options"), known)
 
 
+def _list_targets(as_json: bool) -> None:
+    """The targets and what each asks of a plan."""
+    from ..model.targets import TARGETS
+
+    rows = [{"name": t.name, "help": t.help, "kinds": list(t.kinds), "asks": t.asks} for t in TARGETS.values()]
+
+    def show() -> None:
+        for row in rows:
+            print_line(f"{row['name']}: {row['help']}")
+            print_line(f"  runs    {', '.join(row['kinds'])}")
+            for ask in row["asks"]:
+                print_line(f"  asks    {ask}")
+
+    answer(as_json, {"targets": rows}, show)
+
+
 def planners(
     name: Annotated[
         str | None, Argument(help="Show everything about this planner.", autocompletion=arguments.complete_planner)
     ] = None,
+    targets: Annotated[
+        bool, Option("--targets", help="List what may run plans, for --for of `stretto plan`, and what each asks.")
+    ] = False,
     as_json: arguments.Json = False,
 ) -> None:
-    """List the planners and refiners, or show one with its options."""
+    """List the planners and refiners, or show one with its options; or list the targets of plans."""
     from ..planners import find, registered
 
+    if targets:
+        _list_targets(as_json)
+        return
     rows: list[dict[str, Any]] = [
         {
             "name": e.name,

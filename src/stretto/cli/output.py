@@ -127,6 +127,8 @@ def show_summary(data: dict[str, Any], front: Front | None = None) -> None:
     if data.get("non_concurrent_bound_s"):
         how = "optimal" if data.get("non_concurrent_optimal") else "a lower bound"
         rows.append(("one flow a link at a time", f"{format_time(data['non_concurrent_bound_s'])}, {how}"))
+    if "target" in data:
+        rows.append(("made for", data["target"]))
     if "tried" in data:
         rows.append(("chosen", data["chosen"]))
         completions = [f"{t['planner']} {format_time(t['completion_s'])}" for t in data["tried"] if "completion_s" in t]

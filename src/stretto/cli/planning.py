@@ -35,6 +35,7 @@ def plan(
     seed: arguments.Seed = 0,
     effort: arguments.Effort = None,
     time_limit: arguments.TimeLimit = None,
+    target: arguments.For = None,
     tuning: Annotated[str | None, Option(help="Take planner and chunks from this table of `stretto tune`.")] = None,
     objective: Annotated[
         str,
@@ -68,7 +69,7 @@ def plan(
         net, workload = read_request(collective, topology, size, shard, demand, chunks=chunks, root=root)
     how: dict[str, Any] = {
         "planner": planner, "seed": seed, "effort": effort, "time_limit": time_limit, "options": given_options(option),
-        "progress": show_progress,
+        "progress": show_progress, "target": target,
     }  # fmt: skip
     front = _priced_front(workload, net, objective, budget, points, how)
     result = face.plan(workload, net, **how) if front is None else front[0 if budget is None else front.place(budget)]
@@ -92,6 +93,8 @@ def _priced_front(
         raise InputError(f"{objective!r} is none of time, cost", "--objective")
     if objective == "time" and budget is None:
         return None
+    if how.pop("target") is not None:
+        raise InputError("plans that trade time for money are for no target; leave out --objective, --budget", "--for")
     return face.front(workload, net, points=points, budget=budget, **how)
 
 
@@ -112,6 +115,7 @@ def compare(
     seed: arguments.Seed = 0,
     effort: arguments.Effort = None,
     time_limit: arguments.TimeLimit = None,
+    target: arguments.For = None,
     output: Annotated[
         str | None, Option("-o", "--output", help="Write a page to this file, or a picture if it ends in .svg.")
     ] = None,
@@ -127,7 +131,8 @@ def compare(
         check_writable(output)
     comparison = face.compare(
         asked, topology, size, shard=shard, demand=demand, planner=planner, chunks=counts, root=root, seed=seed,
-        effort=effort, time_limit=time_limit, options=given_options(option), progress=show_progress,
+        effort=effort, time_limit=time_limit, options=given_options(option), target=target,
+        progress=show_progress,
     )  # fmt: skip
     if not any(comparison.plans):
         raise StrettoError(f"no planner serves this: {comparison[0]['failed']}")

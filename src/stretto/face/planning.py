@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..model import plan as _plan
-from ..model.errors import InputError
+from ..model.errors import InputError, Unsupported
 from ..model.units import parse_time
 from .objects import Plan, of_model
 from .requests import Collectives, Network, Size, request_topology, workload
@@ -16,9 +17,14 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from ..bounds import Bound
+    from ..model.targets import Target
     from ..model.timeline import Timeline
     from ..planners import Progress
     from ..verify import Verdict
+
+
+COARSER = 3
+"""Plans of half as many messages that are made at most where an exporter refuses a plan for its target."""
 
 
 def plan(
@@ -36,6 +42,7 @@ def plan(
     effort: str | None = None,
     time_limit: str | float | None = None,
     options: Mapping[str, Any] | None = None,
+    target: str | None = None,
     progress: Progress | None = None,
 ) -> Plan:
     """Plan collectives over a topology. Equal requests give equal plans.
@@ -57,19 +64,48 @@ def plan(
             that takes about 15 seconds of CPU. By default normal for ``auto`` and thorough for a planner that is named.
         time_limit: a safety net: time after which the best plan so far is taken, whose meta then says ``stopped``.
         options: of the planner and the refiners, by name.
+        target: what shall run the plan: msccl, mscclpp, torch, nccl-p2p or chakra (docs: targets). The plan is one
+            that it can run, or that can be exported for it.
         progress: called with (done, total, what) during long work.
     Raises:
-        InputError: an argument is wrong. Unsupported: the planner does not serve this request.
+        InputError: an argument is wrong. Unsupported: the planner does not serve this request, or the target cannot
+            run it.
     """
+    from ..model.targets import find_target
     from ..planners import default_effort, run_planner
 
     net = request_topology(topology)
     work = workload(collectives, net, size, shard=shard, chunks=chunks, ranks=ranks, root=root, demand=demand)
     limit_s = None if time_limit is None else parse_time(time_limit, "time limit")
-    return of_model(run_planner(
-        planner, net, work, seed=seed, effort=effort or default_effort(planner), time_limit_s=limit_s,
-        progress=progress, options=options,
-    ))  # fmt: skip
+
+    def make(goal: Target | None) -> _plan.Plan:
+        return run_planner(
+            planner, net, work, seed=seed, effort=effort or default_effort(planner), time_limit_s=limit_s,
+            progress=progress, options=options, target=goal,
+        )  # fmt: skip
+
+    return of_model(make(None) if target is None else _exportable(make, find_target(target)))
+
+
+def _exportable(make: Callable[[Target | None], _plan.Plan], target: Target) -> _plan.Plan:
+    """The plan for a target: if its exporter refuses it, the plan of half as many messages at the busiest rank."""
+    from ..formats import exporters
+    from ..model.rows import ends_at_nodes
+    from ..simulate import simulate
+
+    exporter, goal = exporters().get(target.name), target
+    for attempt in range(COARSER + 1):
+        made = make(goal)
+        try:
+            if exporter is not None and exporter.check is not None:
+                exporter.check(simulate(made))
+        except Unsupported:
+            if attempt == COARSER:
+                raise
+            goal = replace(goal, messages=int(ends_at_nodes(made).max()) // 2)
+        else:
+            break
+    return made
 
 
 def load(path: str | os.PathLike[str]) -> Plan:

@@ -13,6 +13,7 @@ from typing import IO, Any, NamedTuple
 
 from ..model.errors import InputError
 from ..model.plan import Plan
+from ..model.timeline import Timeline
 from ..model.topology import Topology
 
 
@@ -25,6 +26,8 @@ class Exporter:
             full buffers in bytes.
         by_rank: whether a file can be written of some ranks only: ``write(timeline, path, ranks=...)``.
         ending: of its files.
+        check: refuses a simulated plan that cannot be written, and writes nothing; for formats of a target
+            (:mod:`stretto.model.targets`).
     """
 
     name: str
@@ -34,6 +37,7 @@ class Exporter:
     sized: bool = False
     by_rank: bool = False
     ending: str = "json"
+    check: Callable[[Timeline], object] | None = None
 
 
 def exporters() -> dict[str, Exporter]:
@@ -49,10 +53,11 @@ def exporters() -> dict[str, Exporter]:
         Exporter("csv", "a row a transfer, with simulated times", table.write, by_rank=True, ending="csv"),
         Exporter("cross-connects", "what each optical switch joins, and when, as JSON", crossconnect.write_json),
         Exporter("msccl", "MSCCL XML, for MSCCL's runtimes on GPUs", msccl.write, ("msccl-xml",), sized=True,
-                 ending="xml"),
-        Exporter("mscclpp", "MSCCL++ execution plan, JSON", mscclpp.write),
+                 ending="xml", check=lambda t: msccl.write(t, os.devnull)),
+        Exporter("mscclpp", "MSCCL++ execution plan, JSON", mscclpp.write,
+                 check=lambda t: mscclpp.write(t, os.devnull)),
         Exporter("chakra", "Chakra traces for ASTRA-sim, a file FILE.RANK.et a rank", chakra.write, ("et",),
-                 by_rank=True, ending="chakra"),
+                 by_rank=True, ending="chakra", check=chakra.check),
         Exporter("cross-connects-csv", "the same, a row a circuit made or broken", crossconnect.write_csv,
                  ending="csv"),
     )  # fmt: skip

@@ -53,14 +53,8 @@ MOST_MESSAGES = 1 << 31
 
 def write(timeline: Timeline, path: str, ranks: Sequence[int] | None = None) -> Sequence[str]:
     """Write ``path.RANK.et`` for every rank, or for some; returns notes on what was left out."""
-    plan = timeline.plan
-    collective = only_collective(plan)
-    nodes = collective.ranks.tolist()
-    if not np.isin(nodes_in(plan), nodes).all():
-        raise Unsupported("a node that is no rank sends or receives, and a trace is of a rank")
-    if (messages := message_count(plan)) > MOST_MESSAGES:
-        raise Unsupported(f"the plan has {messages:,} messages, and tags go up to {MOST_MESSAGES:,}; use fewer chunks")
-    facts = {"kind": collective.kind, "root": max(0, collective.root), **_cut_of(collective)}
+    plan, facts = timeline.plan, check(timeline)
+    nodes = only_collective(plan).ranks.tolist()
     head = sized(block(1, b"0.0.4") + block(2, _text("stretto", json.dumps(facts))))
     rank_of = np.full(plan.topology.node_count, -1, dtype=np.int64)
     rank_of[nodes] = np.arange(len(nodes))
@@ -74,6 +68,17 @@ def write(timeline: Timeline, path: str, ranks: Sequence[int] | None = None) -> 
             file.write(content.data)
     notes = ["routes and times left out: they are the network's that runs the trace"]
     return notes + [f"dependencies on what happens at other ranks left out: {dropped}"] * bool(dropped)
+
+
+def check(timeline: Timeline) -> dict[str, object]:
+    """What traces say of the collective of a plan; Unsupported if there are none of such a plan."""
+    plan = timeline.plan
+    collective = only_collective(plan)
+    if not np.isin(nodes_in(plan), collective.ranks).all():
+        raise Unsupported("a node that is no rank sends or receives, and a trace is of a rank")
+    if (messages := message_count(plan)) > MOST_MESSAGES:
+        raise Unsupported(f"the plan has {messages:,} messages, and tags go up to {MOST_MESSAGES:,}; use fewer chunks")
+    return {"kind": collective.kind, "root": max(0, collective.root), **_cut_of(collective)}
 
 
 def _cut_of(collective: Collective) -> dict[str, object]:

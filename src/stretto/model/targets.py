@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from .errors import InputError
 from .kinds import KINDS
 from .plan import SHARING
+from .units import format_time
 
 MESSAGE_S = 50e-6
 """Seconds that a message keeps a link busy besides its bytes when processes send it: what ``benchmarks/executor.py``
@@ -52,6 +53,8 @@ class Target:
         channels: of a file, or peers of a threadblock where each has a channel of its own, at most.
         semaphores: of a GPU, at most.
         elements: of the file of a GPU, at most.
+        messages: that a rank sends and receives in all, at most, about: what plans are made for. Whether a plan fits
+            in all that is counted above, an exporter finds out.
         message_s: seconds that a message costs on every link, at least.
     """
 
@@ -74,7 +77,35 @@ class Target:
     channels: int = UNLIMITED
     semaphores: int = UNLIMITED
     elements: int = UNLIMITED
+    messages: int = UNLIMITED
     message_s: float = 0.0
+
+    @property
+    def asks(self) -> list[str]:
+        """What it asks of a plan, in words."""
+        said = [] if self.collectives >= UNLIMITED else [f"at most {_counted(self.collectives, 'collective')}"]
+        if not self.relays:
+            said.append("no data is stored outside the ranks: routers only pass it on")
+        said += [f"switches do not {does}" for does, may in (("copy", self.multicast), ("sum", self.sums)) if not may]
+        said += [] if self.planes else ["no optical planes"]
+        if self.sharing != SHARING:
+            said.append(f"links are shared by {', '.join(self.sharing)}")
+        if self.equal_parts:
+            least = f" of {_counted(self.alignment_bytes, 'byte')} or more"
+            said.append(f"chunks cover equal parts of a piece{least if self.alignment_bytes > 1 else ''}")
+        limits = {
+            "part of a buffer": self.buffer_parts, "part in a step": self.step_parts,
+            "threadblock of a GPU": self.threadblocks, "step of a threadblock": self.steps, "channel": self.channels,
+            "semaphore of a GPU": self.semaphores, "element in the file of a GPU": self.elements,
+        }  # fmt: skip
+        said += [f"at most {_counted(limit, what)}" for what, limit in limits.items() if limit < UNLIMITED]
+        return said + ([f"a message costs {format_time(self.message_s)} or more"] if self.message_s else [])
+
+
+def _counted(count: int, what: str) -> str:
+    """``1 step of a threadblock``, ``256 steps of a threadblock``."""
+    noun, space, rest = what.partition(" ")
+    return f"{count:,} {noun}{'s' * (count != 1)}{space}{rest}"
 
 
 TARGETS: dict[str, Target] = {
@@ -86,7 +117,7 @@ TARGETS: dict[str, Target] = {
             # A part holds whole elements; the usual ones have four bytes or less.
             "msccl", "MSCCL XML, which MSCCL and RCCL before 2026 run on GPUs: `stretto export --to msccl`",
             kinds=BUFFERED, equal_parts=True, alignment_bytes=4, buffer_parts=2**15 - 1, step_parts=72,
-            threadblocks=216, awaited_threadblocks=128, steps=256, channels=32, elements=4096,
+            threadblocks=216, awaited_threadblocks=128, steps=256, channels=32, elements=4096, messages=3600,
         ),
         Target(
             # microsoft/mscclpp src/core/include/execution_common.hpp: MAX_OPERATION, MAX_CHANNEL,

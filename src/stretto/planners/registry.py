@@ -30,6 +30,7 @@ from ..kernels.paths import distances
 from ..model.collective import Collective, Workload
 from ..model.errors import InputError
 from ..model.plan import Plan
+from ..model.targets import Target
 from ..model.topology import ACCELERATOR, Topology
 from ..schedule.effort import Budget
 
@@ -46,6 +47,7 @@ class Request:
         seed: for planners that draw random numbers.
         budget: counted work that it may spend, and the net that may stop it early.
         progress: told now and then how far long work is.
+        target: what shall run the plan; None if nothing is known of it. The topology is as the target uses it.
     """
 
     topology: Topology
@@ -53,6 +55,7 @@ class Request:
     seed: int = 0
     budget: Budget = field(default_factory=Budget)
     progress: Progress | None = None
+    target: Target | None = None
 
     def tell(self, done: int, total: int, what: str) -> None:
         """Tell :attr:`progress`, if somebody listens."""

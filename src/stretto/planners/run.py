@@ -15,10 +15,12 @@ from ..model.memory import too_much
 from ..model.plan import Plan
 from ..model.reach import find_unreachable
 from ..model.stop import Stop
+from ..model.targets import Target
 from ..model.topology import Topology
 from ..model.variants import seen_by
 from ..schedule.best import ask, best_of
 from ..schedule.effort import Budget, steps_of
+from ..schedule.fitting import fitting, refuse, seen_by_target
 from ..schedule.moments import charged, from_zero, moved, retimed
 from .registry import Entry, Progress, Request, find, registered
 
@@ -33,6 +35,7 @@ def run_planner(
     time_limit_s: float | None = None,
     progress: Progress | None = None,
     options: Mapping[str, Any] | None = None,
+    target: Target | None = None,
 ) -> Plan:
     """Run ``planner[+refiner...]``, and note in the plan's meta how it was made.
 
@@ -45,9 +48,15 @@ def run_planner(
         time_limit_s: a net: wall-clock seconds after which the best plan so far is taken. The plan's meta then says
             ``stopped``, since another run may give another plan.
         options: by name; text is parsed as the option's type. Each goes to all stages of the spec that declare it.
+        target: what shall run the plan. The plan's network is then the one that the target uses
+            (:mod:`stretto.schedule.fitting`).
     Raises:
-        InputError: an unknown name, effort or option. Unsupported: a stage does not serve this request.
+        InputError: an unknown name, effort or option. Unsupported: a stage does not serve this request, or the target
+            cannot run it.
     """
+    if target is not None:
+        refuse(target, topology, workload)
+        topology = seen_by_target(target, topology, workload)
     find(spec.partition("+")[0])  # loads the planners, which is not planning
     loaded, wall, cpu = replace(LOADING), time.perf_counter(), time.process_time()
     several = len(workload.collectives) > 1
@@ -55,7 +64,7 @@ def run_planner(
     budget = Budget(steps_of(effort, different), stop=Stop(time_limit_s))
     begin_s = min(c.start_s for c in workload.collectives)
     from_now = replace(topology, changes=topology.changes.since(begin_s)) if topology.changes and begin_s else topology
-    request = Request(from_now, from_zero(workload), seed, budget, progress)
+    request = Request(from_now, from_zero(workload), seed, budget, progress, target)
     plan = _plan(spec, request, options or {})
     if from_now is not topology:
         plan = replace(plan, topology=topology)
@@ -66,6 +75,8 @@ def run_planner(
         "planning_cpu_s": time.process_time() - cpu - loading_cpu_s,
         "loading_s": loading_s,
     }
+    if target is not None:
+        facts["target"] = target.name
     if budget.stop.used:
         facts["stopped"] = True
     return moved(plan.noted({**plan.meta, **facts}), workload)
@@ -96,6 +107,17 @@ def _plan(spec: str, request: Request, options: Mapping[str, Any]) -> Plan:
 
 
 def _run(spec: str, request: Request, options: Mapping[str, Any]) -> Plan:
+    """The plan of a spec that begins with a planner, as the request's target can run it."""
+    if request.target is None:
+        return _by_stages(spec, options, request)
+
+    def make(topology: Topology) -> Plan:
+        return _by_stages(spec, options, replace(request, topology=topology))
+
+    return fitting(make, request.topology, request.workload, request.target, request.budget)
+
+
+def _by_stages(spec: str, options: Mapping[str, Any], request: Request) -> Plan:
     """Run each stage of a spec that begins with a planner."""
     stages = _stages(spec)
     options_of = _distribute(stages, options)

@@ -25,7 +25,7 @@ META_FACTS = (
     "reported_s", "epochs", "epoch_s", "proven", "gap", "objective", "attempts",
     "objective_s", "objective_bound_s", "objective_over_bound", "non_concurrent_bound_s",
     "non_concurrent_optimal", "optimal",
-    "chosen", "tried", "stopped",
+    "chosen", "tried", "stopped", "target",
 )  # fmt: skip
 """What planners say of their answer in a plan's meta: those that solve a program, or that choose among others."""
 

@@ -1,0 +1,269 @@
+"""Plans that a target can run: what it asks is asked before planning, and met by every plan that is compared.
+
+1. What a target can never run is refused before planning, with the option that would help (:func:`refuse`).
+2. Planners see the network as the target uses it (:func:`seen_by_target`): routers and switches neither copy nor sum,
+   accelerators outside the ranks are not there, and messages cost what they cost the target. A planner whose plan
+   stores data at routers is asked again with switches in their place.
+3. Where a target counts buffers in equal parts, the chunks of a plan are moved to the edges of such parts, in as few
+   parts as cost next to nothing (:func:`in_equal_parts_of`). A planner that chose shares of 0.31 and 0.69 of a piece
+   gets 10 and 22 of 32 parts. So no planner knows of parts, and each is compared by what its plan takes in parts.
+4. A plan of too many messages or chunks is made again where messages cost more, so that its planner cuts coarser
+   (:func:`fitting`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from ..model.arrays import Float64
+from ..model.chunks import equal_parts, in_equal_parts
+from ..model.collective import Workload
+from ..model.errors import InputError, Unsupported
+from ..model.plan import Plan
+from ..model.reach import find_unreachable
+from ..model.rows import ends_at_nodes, nodes_in
+from ..model.symmetric import SymmetricPlan
+from ..model.targets import TARGETS, Target
+from ..model.topology import GIVEN, ROUTER, SWITCH, Topology
+from ..model.variants import costing
+from ..simulate import simulate
+from .best import completion_s
+from .dispatch import dispatch
+from .effort import Budget
+from .moments import ends
+
+NEXT_TO_NOTHING = 1.002
+"""Times the completion of a plan that it may take in equal parts, for no finer parts to be tried."""
+
+MOST_PARTS = 2**15
+"""Equal parts of a piece that are tried."""
+
+ATTEMPTS = 4
+"""Plans that a planner makes, each coarser than the one before, until one has few enough messages."""
+
+LEAST_COST = 0.01
+"""Share of the time of a mean chunk on a link that a message costs at least where a plan is to have fewer messages."""
+
+MARGIN = 1.2
+"""Times as much as needed that a message costs then."""
+
+
+class TooFine(Unsupported):
+    """A plan has more messages or chunks than a target takes.
+
+    Attributes:
+        times: how many times as many.
+    """
+
+    def __init__(self, reason: str, times: float) -> None:
+        super().__init__(reason)
+        self.times = times
+
+
+def refuse(target: Target, topology: Topology, workload: Workload) -> None:
+    """Refuse what a target cannot run whatever the plan.
+
+    Raises:
+        Unsupported: it is of a kind, or so many collectives, that the target does not run, or on optical planes.
+        InputError: pieces are too small, or ranks are joined only by what does not run the plan.
+    """
+    for c in workload.collectives:
+        if c.kind not in target.kinds:
+            others = [t.name for t in TARGETS.values() if c.kind in t.kinds]
+            hint = f"; these run it: {', '.join(others)}" if others else ""
+            raise Unsupported(f"{target.name} does not run {c.kind}; it runs {', '.join(target.kinds)}{hint}")
+    if len(workload.collectives) > target.collectives:
+        raise Unsupported(
+            f"a plan for {target.name} has at most {target.collectives} collective; plan each of the "
+            f"{len(workload.collectives)} by itself"
+        )
+    if topology.planes and not target.planes:
+        others = [t.name for t in TARGETS.values() if t.planes]
+        raise Unsupported(f"{target.name} does not turn optical planes; these do: {', '.join(others)}")
+    seen = seen_by_target(target, topology, workload)
+    for c in workload.collectives:
+        if target.equal_parts and (least := c.size_bytes // c.traits.pieces_in_buffer(len(c.ranks))) < (
+            need := target.alignment_bytes
+        ):
+            raise InputError(
+                f"{c.title} has pieces of {least} bytes, and {target.name} cuts them into parts of {need} bytes or "
+                "more; raise the size",
+                "size",
+            )
+        pair = find_unreachable(seen, c)
+        if pair is not None and find_unreachable(topology, c) is None:
+            a, b = (topology.names[v] for v in pair)
+            raise InputError(
+                f"{a} reaches {b} only over accelerators outside the collective, where {target.name} runs nothing; "
+                "make them ranks, or give links that avoid them",
+                "ranks",
+            )
+
+
+def seen_by_target(target: Target, topology: Topology, workload: Workload) -> Topology:
+    """The network as a target uses it; the same one where that is no other."""
+    nodes = np.arange(topology.node_count)
+    ranks = np.unique(np.concatenate([c.ranks for c in workload.collectives]))
+    if not target.relays:
+        routers = topology.kind == ROUTER
+        if (routers & ~topology.transit).any():
+            topology = replace(topology, transit=topology.transit | routers)
+        outside = topology.store_and_forward & ~np.isin(nodes, ranks)
+        absent = outside[topology.src] | outside[topology.dst]
+        if absent.any():
+            topology = topology.with_links(~absent)
+    none = np.zeros(topology.node_count, dtype=np.bool_)
+    if topology.replicates.any() and not target.multicast:
+        topology = replace(topology, replicates=none)
+    if topology.reduces.any() and not target.sums:
+        topology = replace(topology, reduces=none)
+    return costing(topology, target.message_s) if target.message_s else topology
+
+
+def fitting(
+    make: Callable[[Topology], Plan], topology: Topology, workload: Workload, target: Target, budget: Budget
+) -> Plan:
+    """A planner's plan, as a target can run it.
+
+    Args:
+        make: the planner's plan on a network.
+        topology: as the target uses it.
+    Raises:
+        Unsupported: the plan needs what the target does not have.
+    """
+    ranks = np.concatenate([c.ranks for c in workload.collectives])
+    own, cost = topology, 0.0
+    for attempt in range(ATTEMPTS):
+        plan = make(own)
+        if not target.relays and not np.isin(nodes_in(plan), ranks).all() and own.is_router.any():
+            own = _with_switches_for_routers(own)
+            plan = make(own)
+        plan = _on(topology, plan, budget)
+        try:
+            return _fitted(plan, target, budget)
+        except TooFine as reason:
+            if attempt == ATTEMPTS - 1 or not _cuts(plan):
+                raise
+            before = cost or _least_cost_s(plan)
+            cost = before * MARGIN * reason.times**2  # parts are as many as the root of what messages cost
+            own = _costlier(own, cost)
+    raise AssertionError("the last attempt raises")
+
+
+def _cuts(plan: Plan) -> bool:
+    """Whether a piece is cut, so that it may be cut coarser."""
+    return any(c.chunk_count > c.piece_count for c in plan.workload.collectives)
+
+
+def _least_cost_s(plan: Plan) -> float:
+    """What messages cost in a plan, seconds: of the mean link, or where they are free a share of a chunk's time."""
+    topology = plan.topology
+    mean_bytes = sum(c.size_bytes for c in plan.workload.collectives) / plan.workload.chunk_count
+    return float(max(topology.message_s.mean(), LEAST_COST * mean_bytes / np.median(topology.bandwidth)))
+
+
+def _costlier(topology: Topology, least_s: float) -> Topology:
+    """The network where messages cost at least so much."""
+    return replace(topology, message_s=np.maximum(topology.message_s, least_s), message_basis=GIVEN)
+
+
+def _fitted(plan: Plan, target: Target, budget: Budget) -> Plan:
+    """A plan, in equal parts where the target needs them; TooFine, or Unsupported, says why there is no such plan."""
+    if plan.sharing not in target.sharing:
+        raise Unsupported(
+            f"{target.name} does not share links by {plan.sharing}; leave out what decides rates or weights"
+        )
+    ranks = np.concatenate([c.ranks for c in plan.workload.collectives])
+    if not target.relays and not np.isin(nodes_in(plan), ranks).all():
+        raise Unsupported(f"the plan stores data outside the ranks, where {target.name} runs nothing")
+    if target.equal_parts:
+        plan = in_equal_parts_of(plan, target, budget)
+    most = int(ends_at_nodes(plan)[ranks].max(initial=0))
+    if most > target.messages:
+        raise TooFine(
+            f"{target.name} takes {target.messages:,} messages of a rank, and this is {most:,}", most / target.messages
+        )
+    return plan
+
+
+def in_equal_parts_of(plan: Plan, target: Target, budget: Budget) -> Plan:
+    """A plan whose chunks cover equal parts of pieces, timed again; the plan itself where they do.
+
+    Twice as many parts are tried as long as the plan ends later than before by more than next to nothing.
+
+    Raises:
+        TooFine: a piece has more chunks than there may be parts.
+    """
+    (c,) = plan.workload.collectives
+    smallest = c.size_bytes // c.traits.pieces_in_buffer(len(c.ranks))
+    most = min(target.buffer_parts // c.traits.pieces_in_buffer(len(c.ranks)), smallest // target.alignment_bytes)
+    if equal_parts(c, target.alignment_bytes, most) is not None:
+        return plan
+    if isinstance(plan, SymmetricPlan):
+        plan = plan.expand()
+        (c,) = plan.workload.collectives
+    most, chunks = min(most, MOST_PARTS), int(np.bincount(c.chunk_piece).max())
+    if chunks > most:
+        raise TooFine(f"{target.name} takes {most:,} parts of a piece, and this is cut into {chunks:,}", chunks / most)
+    before_s = completion_s(plan)
+    plans: list[Plan] = []
+    count = min(1 << (chunks - 1).bit_length(), most)
+    while True:
+        cut = in_equal_parts(c, count)
+        assert cut is not None, "there are enough parts"
+        plans.append(_again(plan, plan.topology, Workload((cut,)), budget))
+        if completion_s(plans[-1]) <= NEXT_TO_NOTHING * before_s or 2 * count > most:
+            break
+        count *= 2
+    return min(plans, key=completion_s)
+
+
+def _with_switches_for_routers(topology: Topology) -> Topology:
+    """The network with a switch in the place of each router."""
+    return replace(topology, kind=np.where(topology.is_router, SWITCH, topology.kind).astype(np.int8))
+
+
+def _on(topology: Topology, plan: Plan, budget: Budget) -> Plan:
+    """A plan that was made with switches for routers, or where messages cost more, on the network as it is."""
+    if plan.topology is topology:
+        return plan
+    if np.array_equal(plan.topology.message_s, topology.message_s):
+        return replace(plan.expand() if isinstance(plan, SymmetricPlan) else plan, topology=topology)
+    return _again(plan.expand() if isinstance(plan, SymmetricPlan) else plan, topology, plan.workload, budget)
+
+
+def _again(plan: Plan, topology: Topology, workload: Workload, budget: Budget) -> Plan:
+    """A plan timed again on a network where messages cost something else, or for chunks of other sizes.
+
+    Two ways are tried: transfers keep their shares of their routes, and are put off until their links have room; or
+    links serve the transfers by urgency, chunks in the order in which they set out before.
+    """
+    new = replace(plan, topology=topology, workload=workload)
+    if plan.sharing != "timed" or plan.start_s is None or plan.finish_s is None or topology.planes:
+        return new
+    alone_s = plan.topology.route_s(plan.route, plan.size_bytes)
+    least_s = topology.route_s(new.route, new.size_bytes)
+    seconds = np.maximum(least_s * (plan.finish_s - plan.start_s) / np.maximum(alone_s, LEAST_S), least_s)
+    line = simulate(replace(new, finish_s=ends(plan.start_s, seconds)))
+    kept = replace(new, start_s=line.start_s, finish_s=ends(line.start_s, seconds))
+    if topology.changes:
+        return kept
+    served = dispatch(replace(new, sharing="ready-order", start_s=None, finish_s=None), _position(plan), budget)
+    return min(kept, served.noted(plan.meta), key=completion_s)
+
+
+LEAST_S = 1e-300
+"""Seconds of a transfer of no bytes."""
+
+
+def _position(plan: Plan) -> Float64:
+    """float64[chunks], from 0 to 1, the place of each chunk among all, by when its first transfer begins."""
+    assert plan.start_s is not None, "timed"
+    first = np.full(plan.workload.chunk_count, np.inf)
+    np.minimum.at(first, plan.chunk, plan.start_s)
+    place = np.empty(len(first))
+    place[np.argsort(first, kind="stable")] = np.arange(len(first)) / len(first)
+    return place

@@ -1,0 +1,148 @@
+"""Every target, for every kind that it runs: the default plan can be exported, or run, as it is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import stretto as st
+from msccl_executor import check
+from stretto.formats import Size, exporters, importers
+from stretto.formats.steps import parts_of
+from stretto.model.chunks import covering, equal_parts, in_equal_parts
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import InputError, Unsupported
+from stretto.model.rows import ends_at_nodes
+from stretto.model.targets import TARGETS
+from stretto.planners import run_planner
+from stretto.runtime.local import run_local
+from stretto.simulate import simulate
+from stretto.verify import verify
+from test_mscclpp import execute
+
+NETS = ("zoo:Napnet", "sites:2,2")
+"""Uneven links, on which sums are unlike and chunks uneven; and routers that store."""
+EFFORT = "0.05"
+
+
+@pytest.fixture(scope="module")
+def planned():
+    """The default plan for a target, made once for each case."""
+    plans = {}
+
+    def plan(target: str, net: str, kind: str):
+        key = target, net, kind
+        if key not in plans:
+            plans[key] = st.plan(kind, net, size="4MB", target=target, effort=EFFORT)
+            verdict = verify(plans[key])
+            assert verdict.ok, verdict.finding
+        return plans[key]
+
+    return plan
+
+
+@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("kind", TARGETS["msccl"].kinds)
+def test_a_plan_for_msccl_computes_its_collective(net, kind, planned, tmp_path):
+    plan = planned("msccl", net, kind)
+    path = tmp_path / "plan.xml"
+    exporters()["msccl"].write(simulate(plan), str(path))
+    c = plan.workload.collectives[0]
+    check(path.read_text(), kind, len(c.ranks), parts_of(c, TARGETS["msccl"]).number, 0)
+
+
+@pytest.mark.parametrize("kind", TARGETS["mscclpp"].kinds)
+def test_a_plan_for_mscclpp_computes_its_collective(kind, planned, tmp_path):
+    plan = planned("mscclpp", "zoo:Napnet", kind)
+    path = tmp_path / "plan.json"
+    exporters()["mscclpp"].write(simulate(plan), str(path))
+    c = plan.workload.collectives[0]
+    n, k = len(c.ranks), parts_of(c, TARGETS["mscclpp"]).number
+    rows = k if c.traits.whole or kind == "allgather" else n * k
+    inputs = [np.random.default_rng(r).integers(0, 10**6, (rows, 3)) for r in range(n)]
+    outputs, total = execute(json.loads(path.read_text()), inputs, 0), sum(inputs)
+    for r, output in enumerate(outputs):
+        wanted = {
+            "allgather": lambda: np.concatenate(inputs),
+            "allreduce": lambda: total,
+            "reduce": lambda r=r, output=output: total if r == 0 else output,
+            "broadcast": lambda: inputs[0],
+            "reducescatter": lambda r=r: total[r * k : (r + 1) * k],
+            "alltoall": lambda r=r: np.concatenate([i[r * k : (r + 1) * k] for i in inputs]),
+        }[kind]()
+        np.testing.assert_array_equal(output, wanted)
+
+
+@pytest.mark.parametrize("kind", TARGETS["torch"].kinds)
+def test_a_plan_for_torch_runs_among_the_ranks(kind, planned):
+    plan = planned("torch", "sites:2,2", kind)
+    assert not run_local(plan, seed=1).wrong
+
+
+@pytest.mark.parametrize("kind", TARGETS["nccl-p2p"].kinds)
+def test_a_plan_for_sends_and_receives_is_of_the_ranks_alone(kind, planned):
+    plan = planned("nccl-p2p", "sites:2,2", kind)
+    assert (plan.dst.lengths == 1).all() and plan.sharing in TARGETS["nccl-p2p"].sharing
+    assert {*plan.src.tolist(), *plan.dst.values.tolist()} <= {*plan.workload.collectives[0].ranks.tolist()}
+
+
+@pytest.mark.parametrize("kind", TARGETS["chakra"].kinds)
+def test_a_plan_for_chakra_is_read_back_as_it_was(kind, planned, tmp_path):
+    plan = planned("chakra", "zoo:Napnet", kind)
+    exporters()["chakra"].write(simulate(plan), str(tmp_path / "x"))
+    back = importers()["chakra"].read(str(tmp_path / "x"), plan.topology, Size(4_000_000, None))
+    assert verify(back).ok and back.transfer_count == plan.transfer_count
+    assert sorted(back.size_bytes.tolist()) == sorted(plan.size_bytes.tolist())
+
+
+def test_the_same_request_gives_the_same_plan_and_names_its_target(tmp_path):
+    one, other = (st.plan("alltoall", "dgx1", size="4MB", target="msccl", effort=EFFORT) for _ in range(2))
+    assert one.digest() == other.digest() and one.summary()["target"] == "msccl"
+    assert not one.workload.collectives[0].evenly_cut, "chunks cover several parts"
+    exporters()["msccl"].write(simulate(one), str(tmp_path / "x"))
+    check(
+        (tmp_path / "x").read_text(), "alltoall", 8, parts_of(one.workload.collectives[0], TARGETS["msccl"]).number, 0
+    )
+
+
+def test_fewer_messages_are_planned_where_a_target_takes_fewer():
+    net = st.topology("ring:4")
+    work = Workload((make_collective("broadcast", net, 1_000_000),))
+    busiest = [
+        int(ends_at_nodes(run_planner("forest", net, work, effort=EFFORT, target=target)).max())
+        for target in (TARGETS["msccl"], replace(TARGETS["msccl"], messages=40))
+    ]
+    assert busiest[0] > 40 >= busiest[1]
+
+
+@pytest.mark.parametrize(
+    ("target", "kind", "net", "size", "error", "says"),
+    [
+        ("msccl", "scatter", "dgx1", "1MB", Unsupported, "does not run scatter.*these run it: torch, nccl-p2p"),
+        ("msccl", "allreduce,allgather", "dgx1", "1MB", Unsupported, "plan each of the 2 by itself"),
+        ("nccl-p2p", "alltoall", "optical:4,1", "1MB", Unsupported, "optical planes; these do: torch"),
+        ("mscclpp", "allgather", "dgx1", "64", InputError, "pieces of 8 bytes.*16 bytes or more; raise the size"),
+        ("nccl", "allgather", "dgx1", "64", InputError, "no target 'nccl'; did you mean nccl-p2p"),
+    ],
+)
+def test_what_a_target_can_never_run_is_refused_before_planning(target, kind, net, size, error, says, monkeypatch):
+    monkeypatch.setattr("stretto.planners.run._plan", None)  # nothing is planned
+    with pytest.raises(error, match=says):
+        st.plan(kind, net, size=size, target=target)
+
+
+def test_ranks_that_only_others_join_are_refused_before_planning():
+    with pytest.raises(InputError, match=r"only over accelerators outside the collective.*make them ranks"):
+        st.plan("allgather", "line:3", size="1MB", ranks=[0, 2], target="nccl-p2p")
+
+
+def test_chunks_move_to_the_nearest_edges_and_stay_in_order():
+    whole = make_collective("broadcast", st.topology("ring:3"), 1000)
+    uneven = covering(whole, 1000, np.array([310, 5, 685]))
+    cut = in_equal_parts(uneven, 16)
+    parts = equal_parts(cut, 1, 16)
+    assert parts.number == 16 and parts.covered.tolist() == [5, 1, 10]
+    assert in_equal_parts(uneven, 2) is None and equal_parts(uneven, 100, 16) is None
