@@ -271,6 +271,23 @@ def test_options_and_seeds_reach_the_planner():
     assert data["digest"] != other["digest"]
 
 
+def test_an_order_is_found_written_and_drawn(tmp_path):
+    (tmp_path / "hosts").write_text("# as started today\ngpu2 slots=1\ngpu0\ngpu3\ngpu1\n")
+    words = ["order", "-t", "ring:4", "--library", "gloo", "--collective", "allreduce", "--size", "1MB"]
+    data = json.loads(
+        stretto(*words, "--order", tmp_path / "hosts", "-o", tmp_path / "h", "--to", "slurm", "--plot",
+                tmp_path / "p.svg", "--json").stdout
+    )  # fmt: skip
+    assert data["before"] == ["gpu2", "gpu0", "gpu3", "gpu1"]
+    assert data["proven"]
+    assert data["after_s"] < data["before_s"]
+    assert (tmp_path / "h").read_text().split() == data["order"]
+    assert (tmp_path / "p.svg").exists()
+    shown = stretto(*words).stdout
+    assert "no order ends sooner" in shown
+    assert shown.splitlines()[-4:] == ["0\tgpu0", "1\tgpu1", "2\tgpu2", "3\tgpu3"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -324,6 +341,42 @@ def test_options_and_seeds_reach_the_planner():
         (["draw"], "no such command"),
         (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "--seed", "-1"], "greater than or equal to 0"),
         (["plan", "algather", "-t", "ring:4", "--size", "1KB"], "did you mean allgather?"),
+        (["order", "-t", "ring:4", "--library", "glue"], "no library 'glue'; there are gloo"),
+        (["order", "-t", "ring:4", "--library", "gloo", "--collective", "allreduce"], "give a collective and its size"),
+        (
+            [
+                "order",
+                "-t",
+                "ring:4",
+                "--library",
+                "gloo",
+                "--collective",
+                "allreduce",
+                "--size",
+                "1MB",
+                "--to",
+                "slurm",
+            ],
+            "--to: give a file with -o",
+        ),
+        (
+            [
+                "order",
+                "-t",
+                "ring:4",
+                "--library",
+                "gloo",
+                "--collective",
+                "allreduce",
+                "--size",
+                "1MB",
+                "-o",
+                "x",
+                "--to",
+                "post",
+            ],
+            "no format 'post'",
+        ),
     ],
 )
 def test_bad_input_gets_one_line_and_writes_nothing(arguments, words, tmp_path):

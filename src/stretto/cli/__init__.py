@@ -49,7 +49,23 @@ FLAGS = {
     "size": ("--size", "--shard", "--shrink"),
     "option": ("--option",),
     "time limit": ("--time-limit",),
-    **{name: (f"--{name}",) for name in ("shard", "demand", "chunks", "root", "effort", "engine", "seed")},
+    **{
+        name: (f"--{name}",)
+        for name in (
+            "shard",
+            "demand",
+            "chunks",
+            "root",
+            "effort",
+            "engine",
+            "seed",
+            "library",
+            "collective",
+            "groups",
+            "order",
+            "machines",
+        )
+    },  # fmt: skip
 }
 """For each argument that errors of the library name, the flags by which a user may have given it."""
 

@@ -40,7 +40,7 @@ class Order:
         bound_s: no order of the machines (with GPUs inside in this order) takes less.
         stages: for each family its name, and its time before and after.
         judged: how many orders the simulator ran.
-        paced: whether long phases were simulated in part, and the rest added at their pace.
+        paced: whether the simulator ran only the first times of long phases.
     """
 
     problem: Problem
@@ -84,7 +84,7 @@ class Order:
     @property
     def proven(self) -> bool:
         """Whether no order of the machines ends sooner."""
-        return Found(self.found, self.after_s, self.bound_s, self.judged).proven
+        return Found(self.found, self.after_s, self.bound_s, self.judged, not self.paced).proven
 
     @property
     def gpus(self) -> dict[str, list[str]]:
@@ -195,7 +195,7 @@ def order(
         problem, library, tuple(asked), tuple(stage.shares[0].traffic.algorithm for stage in stages), before,
         found.order, total_s, found.seconds, found.bound_s,
         tuple((f.name, float(b.max()), float(a.max())) for f, b, a in zip(asked, before_s, after_s)),
-        found.judged, any(stage.most_times is not None for stage in stages),
+        found.judged, not found.exact,
     )  # fmt: skip
 
 

@@ -27,14 +27,15 @@ def find_inside(problem: Problem, order: Int64) -> Int64:
     simulator then compares the result with the order given.
     """
     inside = problem.inside.copy()
-    rows, kinds = problem.rows, problem.kinds
+    short = problem.simulated
+    rows, kinds = short.rows, short.kinds
     bound = at_speed(kernel_cost.order_bounds, MOST_STEPS)
     spent = 0.0
 
     def bound_of(tried: Int64) -> float:
         nonlocal spent
         spent += len(rows.kind)
-        return float(bound(order[None], kinds, rows, replace(problem, inside=tried).net)[0])
+        return float(bound(order[None], kinds, rows, replace(short, inside=tried).net)[0])
 
     best_s = bound_of(inside)
     improved = True

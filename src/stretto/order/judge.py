@@ -1,7 +1,9 @@
 """How long a step takes in some order: the messages of its stages as plans, run by the simulator.
 
-Of a stage with very many messages the simulator runs the first times of each phase. A phase that is sent over and over
-goes on at one pace, so the rest is added at the pace at which the second half of these times passed.
+Of a stage with very many messages the simulator runs the first times of each phase. The rest is followed by the bound
+of the order (:func:`.kernel_cost.order_bound`), which leaves out only what messages of different ranks take from each
+other on links that they share: the stage's time is the bound's, times what the simulator says over what the bound says
+of the first times.
 """
 
 from __future__ import annotations
@@ -10,13 +12,15 @@ from functools import cached_property
 
 import numpy as np
 
+from ..kernels import at_speed
 from ..model.arrays import Float64, Int64, Ragged
 from ..model.collective import Collective, Workload
 from ..model.plan import Plan, make_plan
 from ..simulate import Pattern, simulate
-from .messages import Messages, Share, expand
+from . import kernel_cost
+from .messages import Messages, Share
 from .network import Machines
-from .problem import Problem, Stage
+from .problem import MOST_FOLLOWED, MOST_SIMULATED, Problem, Stage
 
 RUNS = 1000
 """Orders that a search simulates, about."""
@@ -74,7 +78,7 @@ class Judge:
     @property
     def exact(self) -> bool:
         """Whether all messages are simulated one by one."""
-        return all(stage.most_times is None for stage in self.problem.stages)
+        return self.problem.simulated is self.problem
 
     def seconds(self, order: Int64) -> float:
         """The time of all stages, one after the other."""
@@ -85,8 +89,7 @@ class Judge:
 
     def stages_s(self, order: Int64) -> list[Float64]:
         """For each stage float64[collectives], when each of its collectives has ended."""
-        nodes = self.problem.nodes(order)
-        return [_stage_s(self.problem.machines, stage, nodes) for stage in self.problem.stages]
+        return [_stage_s(self.problem, stage, order) for stage in self.problem.stages]
 
     @cached_property
     def _patterns(self) -> list[tuple[Messages, Pattern]]:
@@ -105,19 +108,34 @@ class Judge:
         return total
 
 
-def _stage_s(machines: Machines, stage: Stage, nodes: Int64) -> Float64:
+def _stage_s(problem: Problem, stage: Stage, order: Int64) -> Float64:
     """float64[collectives], when each collective of a stage has ended."""
-    most = stage.most_times
-    first_s = _run(machines, stage.messages, nodes)
-    if most is None:
-        return first_s
-    ends_s = first_s.copy()
-    for p in range(max(len(share.traffic.phases) for share in stage.shares)):
-        left = np.array([_times(share, p) - most for share in stage.shares])
-        if (left > 0).any():
-            a_time_s = (first_s - _run(machines, expand(stage.shortened(p)), nodes)) / (most - most // 2)
-            ends_s += np.maximum(left, 0) * a_time_s
-    return ends_s
+    nodes = problem.nodes(order)
+    short = stage.cut(stage.most_times(MOST_SIMULATED))
+    ends_s = _run(problem.machines, short.messages, nodes)
+    if short is stage:
+        return ends_s
+    return ends_s * (_followed_s(problem, stage, order) / _bound_s(problem, short, order))
+
+
+def _followed_s(problem: Problem, stage: Stage, order: Int64) -> float:
+    """The bound of a stage in some order; of very long phases by their first times, and the pace of these."""
+    most = stage.most_times(MOST_FOLLOWED)
+    first_s = total_s = _bound_s(problem, stage.cut(most), order)
+    for p in range(max(len(share.traffic.phases) for share in stage.shares) if most else 0):
+        left = max(_times(share, p) for share in stage.shares) - most
+        if left > 0:
+            half_s = _bound_s(problem, stage.cut(most, p), order)
+            total_s += left * (first_s - half_s) / (most - most // 2)
+    return total_s
+
+
+def _bound_s(problem: Problem, stage: Stage, order: Int64) -> float:
+    """The bound of one stage in some order."""
+    one = problem.of_stage(stage)
+    rows = one.rows
+    bounds = at_speed(kernel_cost.order_bounds, float(len(rows.kind)))(order[None], one.kinds, rows, one.net)
+    return float(bounds[0])
 
 
 def _times(share: Share, p: int) -> int:

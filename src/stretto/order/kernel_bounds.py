@@ -66,36 +66,45 @@ def narrowest_ways(gpu_number: int, shape: Int64, net: Net) -> tuple[Float64, Fl
     """
     n = len(shape)
     out, into = np.full(n, np.inf), np.full(n, np.inf)
-    links = len(net.bandwidth)
-    out_count, in_count = np.zeros(links, dtype=np.int64), np.zeros(links, dtype=np.int64)
+    # links that all ways so far have passed, and the last way that passed each
+    common = np.zeros(len(net.bandwidth), dtype=np.int64)
+    last = np.full(len(net.bandwidth), -1, dtype=np.int64)
+    way = 0
     for i in range(n):
         if gpu_number >= shape[i]:
             continue
         here = net.gpu[i, gpu_number]
-        others = 0
-        out_count[:] = 0
-        in_count[:] = 0
-        for j in range(n):
-            if j == i:
-                continue
-            for g in range(shape[j]):
-                there = net.gpu[j, g]
-                others += 1
-                v, row = here, net.row[there]
-                while v != there:
-                    link = net.table[row, v]
-                    out_count[link] += 1
-                    v = net.link_dst[link]
-                v, row = there, net.row[here]
-                while v != here:
-                    link = net.table[row, v]
-                    in_count[link] += 1
-                    v = net.link_dst[link]
-        for link in range(links):
-            if out_count[link] == others:
-                out[i] = min(out[i], net.bandwidth[link])
-            if in_count[link] == others:
-                into[i] = min(into[i], net.bandwidth[link])
+        for outward in range(2):
+            count = -1
+            for j in range(n):
+                for g in range(shape[j]):
+                    if j == i or count == 0:
+                        continue
+                    there = net.gpu[j, g]
+                    v, end = (here, there) if outward == 0 else (there, here)
+                    row = net.row[end]
+                    way += 1
+                    while v != end:
+                        link = net.table[row, v]
+                        last[link] = way
+                        if count < 0:
+                            common[-count - 1] = link
+                            count -= 1
+                        v = net.link_dst[link]
+                    if count < 0:
+                        count = -count - 1
+                        continue
+                    kept = 0
+                    for k in range(count):
+                        if last[common[k]] == way:
+                            common[kept] = common[k]
+                            kept += 1
+                    count = kept
+            for k in range(max(count, 0)):
+                if outward == 0:
+                    out[i] = min(out[i], net.bandwidth[common[k]])
+                else:
+                    into[i] = min(into[i], net.bandwidth[common[k]])
     return out, into
 
 

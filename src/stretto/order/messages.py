@@ -33,6 +33,7 @@ class Messages:
         round: int64[messages], the time among those of all phases of its collective; earlier ones are served first.
         depends: for each message the earlier ones that it waits for.
         before: int64[messages], the same message of its phase the time before, -1 for none.
+        sending: int64[messages], the number of the message among those of all phases, the same each time.
         collective: int64[messages].
     """
 
@@ -42,6 +43,7 @@ class Messages:
     round: Int64
     depends: Ragged
     before: Int64
+    sending: Int64
     collective: Int64
 
     @property
@@ -51,17 +53,17 @@ class Messages:
     @cached_property
     def kinds(self) -> tuple[Int64, Int64]:
         """Messages that go from one rank to another with the same size: the first of each kind, and each one's kind."""
-        size = int(max(self.src.max(), self.dst.max())) + 1
-        both = np.stack((self.src * size + self.dst, self.size_bytes), axis=1)
-        _, first, kind = np.unique(both, axis=0, return_index=True, return_inverse=True)
-        return first, kind.ravel()
+        begun = np.flatnonzero(self.before < 0)
+        once = np.stack((self.src[begun], self.dst[begun], self.size_bytes[begun]), axis=1)
+        _, first, kind = np.unique(once, axis=0, return_index=True, return_inverse=True)
+        return begun[first], kind.ravel()[self.sending]
 
 
 def expand(shares: Sequence[Share]) -> Messages:
     """The messages of collectives that begin together."""
     columns: list[tuple[Int64, ...]] = []
     waits: list[tuple[Int64, Int64]] = []
-    base = 0
+    base = sendings = 0
     for number, share in enumerate(shares):
         rounds = 0
         ended = Frontier(np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -69,16 +71,19 @@ def expand(shares: Sequence[Share]) -> Messages:
             k, m = np.divmod(np.arange(p.times * len(p.src)), len(p.src))
             before = np.where(k > 0, base + np.arange(len(k)) - len(p.src), -1)
             columns.append((
-                share.ranks[p.src][m], share.ranks[p.dst][m], p.size_bytes[m], rounds + k, before,
+                share.ranks[p.src][m], share.ranks[p.dst][m], p.size_bytes[m], rounds + k, before, sendings + m,
                 np.full(len(k), number),
             ))  # fmt: skip
             waits += _waits(p, base, ended)
             ended = _frontier(p, base + (p.times - 1) * len(p.src), ended)
             base += len(k)
+            sendings += len(p.src)
             rounds += p.times
-    src, dst, size, turn, before, collective = (np.concatenate(column) for column in zip(*columns, strict=True))
+    src, dst, size, turn, before, sending, collective = (
+        np.concatenate(column) for column in zip(*columns, strict=True)
+    )
     waiting, awaited = (np.concatenate(column) for column in zip(*waits, strict=True))
-    return Messages(src, dst, size, turn, Ragged.grouped(waiting, awaited, base), before, collective)
+    return Messages(src, dst, size, turn, Ragged.grouped(waiting, awaited, base), before, sending, collective)
 
 
 class Frontier(NamedTuple):

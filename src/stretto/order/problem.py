@@ -15,9 +15,12 @@ from .messages import Messages, Share, expand
 from .network import Machines
 from .traffic import Phase, Traffic
 
-MOST_SIMULATED = 60_000
-"""Messages of a stage that are simulated one by one. Of longer stages the simulator runs the first times of each phase;
-the rest goes on at the pace that they end with. The simulator takes about 0.2 s of CPU for these."""
+MOST_SIMULATED = 30_000
+"""Messages of a stage that are simulated one by one; the simulator takes about 0.1 s of CPU for them. Of longer stages
+it runs the first times of each phase (:mod:`.judge`)."""
+
+MOST_FOLLOWED = 1_500_000
+"""Messages of a stage that are followed by the bound of an order, about 20 ns of CPU each."""
 
 FEWEST_TIMES = 4
 """Times of a phase that are simulated at least."""
@@ -44,29 +47,30 @@ class Stage:
         return sum(share.traffic.messages for share in self.shares)
 
     @cached_property
-    def most_times(self) -> int | None:
-        """How often a phase is simulated at most, None where all messages are simulated."""
-        if self.message_count <= MOST_SIMULATED:
-            return None
-        a_time = sum(len(p.src) for share in self.shares for p in share.traffic.phases)
-        return max(FEWEST_TIMES, MOST_SIMULATED // a_time)
-
-    @cached_property
     def messages(self) -> Messages:
-        """All messages; of a long stage, those of the first times of each phase."""
-        return expand(self.shares if self.most_times is None else self.shortened(None))
+        """All messages."""
+        return expand(self.shares)
 
-    def shortened(self, halved: int | None) -> tuple[Share, ...]:
-        """The collectives with no phase sent more than ``most_times``, and phase ``halved`` at most half as often."""
-        most = self.most_times or 0
+    def most_times(self, most_messages: int) -> int:
+        """How often a phase may be sent so that there are no more messages than that; 0 for as often as it is."""
+        if self.message_count <= most_messages:
+            return 0
+        return max(
+            FEWEST_TIMES, most_messages // sum(len(p.src) for share in self.shares for p in share.traffic.phases)
+        )
+
+    def cut(self, most_times: int, halved: int | None = None) -> Stage:
+        """The stage with no phase sent more than ``most_times``, and the phase ``halved`` at most half as often."""
+        if not most_times:
+            return self
         shares = []
         for share in self.shares:
             phases = tuple(
-                replace(p, times=min(p.times, most // 2 if i == halved else most))
+                replace(p, times=min(p.times, most_times // 2 if i == halved else most_times))
                 for i, p in enumerate(share.traffic.phases)
             )
             shares.append(Share(share.ranks, Traffic(share.traffic.algorithm, phases)))
-        return tuple(shares)
+        return Stage(self.name, tuple(shares))
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +86,17 @@ class Problem:
     stages: tuple[Stage, ...]
     seats: Int64
     inside: Int64
+
+    def of_stage(self, stage: Stage) -> Problem:
+        """The same machines with one stage."""
+        return replace(self, stages=(stage,))
+
+    @cached_property
+    def simulated(self) -> Problem:
+        """The problem with those times of each phase that are simulated."""
+        if all(not stage.most_times(MOST_SIMULATED) for stage in self.stages):
+            return self
+        return replace(self, stages=tuple(stage.cut(stage.most_times(MOST_SIMULATED)) for stage in self.stages))
 
     @cached_property
     def place(self) -> tuple[Int64, Int64]:
@@ -124,7 +139,7 @@ class Problem:
 
     @cached_property
     def rows(self) -> Rows:
-        """The messages that are simulated, each by its kind."""
+        """All messages, each by its kind."""
         kinds, befores, lengths, depends, begin = [], [], [], [], [0]
         first_kind = 0
         for stage in self.stages:

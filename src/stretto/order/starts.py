@@ -46,6 +46,10 @@ def seated(problem: Problem, order: Int64) -> Int64:
     return fitting
 
 
+NEAR = 12
+"""Machines that are looked at from each end of a path at a time."""
+
+
 def nearest(cost: Float64) -> Int64:
     """Go on to the machine that is reached at least cost, from the first one on."""
     n = len(cost)
@@ -59,22 +63,24 @@ def nearest(cost: Float64) -> Int64:
 
 
 def joined(cost: Float64) -> Int64:
-    """Join machines to paths, the cheapest pair first, until there is one path."""
+    """Join machines to paths, the cheapest pair first, until there is one path.
+
+    Of each machine at the end of a path only the nearest few that begin one are looked at, again and again.
+    """
     n = len(cost)
     after, before, end = np.full(n, -1), np.full(n, -1), np.arange(n)
-    rank = np.argsort(np.where(np.eye(n, dtype=np.bool_), np.inf, cost), axis=None, kind="stable")
-    joins = 0
-    for pair in rank.tolist():
-        a, b = divmod(pair, n)
-        # a ends a path, b begins another one; end[] of either end of a path is its other end
-        if joins == n - 1:
-            break
-        if after[a] >= 0 or before[b] >= 0 or end[a] == b or a == b:
-            continue
-        first, last = end[a], end[b]
-        after[a], before[b] = b, a
-        end[first], end[last] = last, first
-        joins += 1
+    while (after < 0).sum() > 1:
+        lasts, firsts = np.flatnonzero(after < 0), np.flatnonzero(before < 0)
+        part = np.where(end[lasts][:, None] == firsts, np.inf, cost[np.ix_(lasts, firsts)])
+        near = part.argsort(axis=1, kind="stable")[:, : min(NEAR, len(firsts) - 1)]
+        rows = np.repeat(np.arange(len(lasts)), near.shape[1])
+        rank = np.argsort(part[rows, near.ravel()], kind="stable")
+        for a, b in zip(lasts[rows[rank]].tolist(), firsts[near.ravel()[rank]].tolist()):
+            # a ends a path, b begins another one; end[] of either end of a path is its other end
+            if after[a] < 0 and before[b] < 0 and end[a] != b:
+                first, last = end[a], end[b]
+                after[a], before[b] = b, a
+                end[first], end[last] = last, first
     v = int(np.flatnonzero(before < 0)[0])
     order = []
     while v >= 0:
