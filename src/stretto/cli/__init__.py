@@ -44,28 +44,18 @@ for command in (topologies, planners, plan, replan, verify, simulate, run, emula
 app.command("import")(import_)
 
 
+_LIKE_FLAGS = (
+    "shard", "demand", "chunks", "root", "effort", "engine", "seed", "library", "collective", "groups", "order",
+    "machines",
+)  # fmt: skip
+"""Arguments whose flags have their names."""
+
 FLAGS = {
     "planner": ("-p", "--planner"),
     "size": ("--size", "--shard", "--shrink"),
     "option": ("--option",),
     "time limit": ("--time-limit",),
-    **{
-        name: (f"--{name}",)
-        for name in (
-            "shard",
-            "demand",
-            "chunks",
-            "root",
-            "effort",
-            "engine",
-            "seed",
-            "library",
-            "collective",
-            "groups",
-            "order",
-            "machines",
-        )
-    },  # fmt: skip
+    **{name: (f"--{name}",) for name in _LIKE_FLAGS},
 }
 """For each argument that errors of the library name, the flags by which a user may have given it."""
 
