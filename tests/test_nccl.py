@@ -13,9 +13,9 @@ from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError, Unsupported
 from stretto.model.topology import ACCELERATOR, make_topology
 from stretto.planners import run_planner
-from stretto.planners.nccl.cost_model import Cluster, expected_s
 from stretto.planners.nccl.rings import find_rings, servers_of
 from stretto.schedule.effort import Budget
+from stretto.schedule.nccl_cost_model import Cluster, expected_s
 from stretto.schedule.two_trees import parents as parents_of
 from stretto.schedule.two_trees import slice_count
 from stretto.simulate import simulate

@@ -8,7 +8,7 @@ import pytest
 from stretto.model.errors import Unsupported
 from stretto.model.kinds import BY_NAME
 from stretto.model.plan import REDUCE
-from stretto.order import libraries_gloo, libraries_mpich, libraries_open_mpi
+from stretto.order import libraries_gloo, libraries_mpich, libraries_nccl, libraries_open_mpi
 from stretto.order.libraries import LIBRARIES
 from stretto.order.patterns import Pattern
 from stretto.order.traffic import Layout, Traffic
@@ -137,6 +137,41 @@ def test_every_rank_gets_and_gives_at_least_what_it_must(library, kind):
     enters = sent.sum(axis=0)[1:] if BY_NAME[kind].rooted else sent.sum(axis=0)
     assert enters.min() >= least_in * (1 - 1e-6)
     assert sent.trace() == 0
+
+
+@pytest.mark.parametrize("counts", [[1] * 5, [2, 2], [4, 4, 4], [2, 3, 4], [3]])
+@pytest.mark.parametrize("algorithms", [libraries_nccl.RINGS, libraries_nccl.TREES], ids=["rings", "trees"])
+def test_nccl_leaves_what_the_collective_promises(algorithms, counts):
+    layout = Layout(np.repeat(np.arange(len(counts)), counts))
+    for kind, make in algorithms.items():
+        for root in {0, layout.ranks - 1} if BY_NAME[kind].rooted else {0}:
+            run_on_numbers(make(layout, 10 * MB, root), kind, layout.ranks, root)
+
+
+def test_rings_of_nccl_go_from_each_machine_to_the_next_number_on_every_channel():
+    layout = Layout.even(5, 4)
+    sent = sent_bytes(LIBRARIES["nccl-ring"].traffic(layout, "allreduce", 80 * MB, 0), layout.ranks)
+    between = np.array([[sent[np.ix_(a, b)] for b in layout.members] for a in layout.members])
+    for a in range(5):
+        for b in range(5):
+            channels = np.count_nonzero(between[a, b])
+            assert channels == (4 if b in (a, (a + 1) % 5) else 0)
+
+
+def test_trees_of_nccl_join_the_machines_as_ncclgetdtree_does():
+    # the figure in src/graph/trees.cc: for an even number of machines the second tree is the mirror of the first
+    layout = Layout.even(8)
+    sent = sent_bytes(LIBRARIES["nccl-tree"].traffic(layout, "allreduce", 8 * MB, 0), 8)
+    first = {(0, 4), (4, 2), (4, 6), (2, 1), (2, 3), (6, 5), (6, 7)}
+    second = {(7 - a, 7 - b) for a, b in first}
+    assert {(a, b) for a, b in np.argwhere(sent).tolist()} == {
+        pair for a, b in first | second for pair in ((a, b), (b, a))
+    }
+
+
+def test_nccl_takes_trees_for_short_and_rings_for_long_allreduces():
+    names = [LIBRARIES["nccl"].traffic(Layout.even(8, 8), "allreduce", size, 0).algorithm for size in (MB, 1000 * MB)]
+    assert names == ["tree", "ring"]
 
 
 def test_what_a_library_does_not_have_is_refused_by_name():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from . import libraries_gloo, libraries_mpich, libraries_open_mpi
+from . import libraries_gloo, libraries_mpich, libraries_nccl, libraries_open_mpi
 from .traffic import Library
 
 LIBRARIES = {
     library.name: library
     for library in (
+        Library("nccl", "rings, and trees for short AllReduces, as its model says", libraries_nccl.nccl, inside=False),
+        Library("nccl-ring", "NCCL with rings alone", libraries_nccl.nccl_rings, inside=False),
+        Library("nccl-tree", "NCCL with trees for every AllReduce", libraries_nccl.nccl_trees, inside=False),
         Library(
             "gloo",
             "as PyTorch's backend: rings for AllReduce, AllGather and ReduceScatter of every size",

@@ -3,7 +3,6 @@
 - ``planner``: the three planners. ``nccl_ring`` sends round rings, ``nccl_tree`` along double binary trees (NCCL's
   src/graph/trees.cc), and ``nccl`` chooses between them.
 - ``rings``: the search for rings (NCCL's src/graph/search.cc and rings.cc).
-- ``cost_model``: NCCL's own model of how long each algorithm and protocol takes (src/graph/tuning.cc).
 """
 
 from . import planner as planner

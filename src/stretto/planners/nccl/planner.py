@@ -25,11 +25,11 @@ from ...model.errors import Unsupported
 from ...model.plan import Plan
 from ...model.topology import Topology
 from ...schedule.best import completion_s
+from ...schedule.nccl_cost_model import Cluster, expected_s
 from ...schedule.shortest_trees import shortest_trees
 from ...schedule.trees import Trees, divide, lower
 from ...schedule.two_trees import STEP_BYTES, parents, slice_count
 from .. import Option, Request, over_links, register
-from .cost_model import Cluster, expected_s
 from .rings import MOST_CHANNELS, MOST_TRANSFERS, Ring, Rings, channel_count, find_rings, servers_of, slice_option
 
 SLICE_STEPS = {"allgather": 2, "reducescatter": 2, "allreduce": 2, "broadcast": 1, "reduce": 1}
@@ -61,8 +61,9 @@ class RankTree:
 def nccl(request: Request, *, by: str = "simulation", channels: str = "auto", slices: int = 0) -> Plan:
     """NCCL's choice by size: ring, or for AllReduce double binary trees.
 
-    NCCL decides by size from a table of its own (:mod:`.cost_model`), which also knows protocols and what launches cost
-    on real hardware. The physics here knows neither, so by default both plans are made and simulated.
+    NCCL decides by size from a table of its own (:mod:`stretto.schedule.nccl_cost_model`), which also knows protocols
+    and what launches cost on real hardware. The physics here knows neither, so by default both plans are made and
+    simulated.
 
     Args:
         by: "simulation" makes both plans and keeps the one that ends first; "model" asks NCCL's tuning model, for an
