@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import IO, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from ..model.errors import InputError
 from ..model.plan import Plan
 from ..model.timeline import Timeline
 from ..model.topology import Topology
+
+if TYPE_CHECKING:
+    from .threads import Threads
 
 
 @dataclass(frozen=True)
@@ -73,12 +76,17 @@ class Size(NamedTuple):
 
 @dataclass(frozen=True)
 class Importer:
-    """A format that plans are read from: ``read(path, topology, size)``; ``sized`` if files may say the size."""
+    """A format that plans are read from: ``read(path, topology, size)``; ``sized`` if files may say the size.
+
+    Attributes:
+        threads: ``threads(path, topology)`` reads the program of a runtime as that runs it, at any size.
+    """
 
     name: str
     help: str
     read: Callable[[str, Topology, Size], Plan]
     sized: bool = False
+    threads: Callable[[str, Topology], Threads] | None = None
 
 
 def importers() -> dict[str, Importer]:
@@ -87,7 +95,7 @@ def importers() -> dict[str, Importer]:
 
     known = (
         Importer("chakra", "Chakra traces of sends and receipts, FILE for FILE.RANK.et", chakra_in.read, sized=True),
-        Importer("msccl", "MSCCL XML, out of place or in place", msccl_in.read),
+        Importer("msccl", "MSCCL XML, out of place or in place", msccl_in.read, threads=msccl_in.read_threads),
         Importer("teccl", "TE-CCL's schedule JSON, timed again", teccl.read),
         Importer("teccl-queued", "the same, with switches in which bytes queue", partial(teccl.read, queued=True)),
     )

@@ -12,13 +12,16 @@ from typing import Any, NamedTuple
 
 from ..model.arrays import Ragged
 from ..model.collective import Collective, Workload, make_collective
-from ..model.errors import InputError
+from ..model.errors import InputError, Unsupported
 from ..model.kinds import BY_NAME
 from ..model.plan import COPY, REDUCE, Plan, make_plan
+from ..model.targets import TARGETS
 from ..model.topology import Topology
 from ..topologies.values import count, named, parse_xml, read_text, shown, tag
 from . import Size
 from .routes import Routes
+from .threads import Step as ThreadStep
+from .threads import Threads
 
 KINDS = {"reduce_scatter": "reducescatter", "reducescatter": "reducescatter"} | {
     kind: kind for kind in ("allgather", "allreduce", "alltoall", "broadcast", "reduce")
@@ -68,6 +71,25 @@ def read(path: str, topology: Topology, size: Size) -> Plan:
     Raises:
         InputError: the file is no program, has another number of ranks, deadlocks, or moves data that is not there.
     """
+    return _run(path, topology, size)[0]
+
+
+def read_threads(path: str, topology: Topology) -> Threads:
+    """A program with the order in which its threadblocks run it; see :func:`read`.
+
+    Raises:
+        Unsupported: the program is not for the protocol Simple.
+    """
+    plan, steps = _run(path, topology, None)
+    return Threads(plan, steps, TARGETS["msccl"], path)
+
+
+def _run(path: str, topology: Topology, size: Size | None) -> tuple[Plan, list[ThreadStep]]:
+    """A program as a plan, and its steps in the order in which they were executed.
+
+    Args:
+        size: by default a byte for each chunk, of a program for the protocol Simple.
+    """
     root = parse_xml(read_text(path), path)
     if tag(root) != "algo":
         raise InputError("has no <algo>; is it MSCCL XML?", path)
@@ -82,17 +104,32 @@ def read(path: str, topology: Topology, size: Size) -> Plan:
     parts, rest = divmod(loop, n) if not BY_NAME[kind].whole else (loop, 0)
     if rest or parts < 1 or parts * n * n > MOST_CHUNKS:
         raise InputError(f"{loop} chunks do not go evenly into {n} ranks, or are too many", path)
-    collective = make_collective(kind, topology, size.full_bytes, shard_bytes=size.shard_bytes, chunks=parts)
+    if size is None:
+        if root.get("proto", "Simple") != "Simple":
+            raise Unsupported(f"{path}: is for the protocol {shown(root.get('proto'))}; how Simple runs is known alone")
+        size = Size(loop * n, None)
+    collective = make_collective(
+        kind, topology, size.full_bytes, shard_bytes=size.shard_bytes, root=_root(kind, gpus), chunks=parts
+    )
     run = _Run(collective, parts, root.get("inplace") == "1", _threadblocks(gpus, path))
     run.run(path)
     routes = Routes(topology, path)
     chunk, sender, receiver, op, depends = zip(*run.rows, strict=True) if run.rows else ((),) * 5
     src, dst = (collective.ranks[list(ranks)].tolist() for ranks in (sender, receiver))
-    return make_plan(
+    plan = make_plan(
         topology, Workload((collective,)), "ready-order", chunk=chunk, src=src, op=op, dst=Ragged.single(dst),
         route=Ragged.of(list(map(routes.between, src, dst))), depends=Ragged.of(depends),
         meta={"planner": "msccl", "imported": path}, where=path,
     )  # fmt: skip
+    return plan, run.log
+
+
+def _root(kind: str, gpus: list[Any]) -> int:
+    """The root of a rooted collective: the only gpu with chunks in the buffer that holds or gets all; else gpu 0."""
+    traits = BY_NAME[kind]
+    buffer = "i_chunks" if traits.held == "root" else "o_chunks"
+    roots = [r for r, gpu in enumerate(gpus) if gpu.get(buffer, "0") not in ("0", "-1")] if traits.rooted else []
+    return roots[0] if len(roots) == 1 else 0
 
 
 def _threadblocks(gpus: list[Any], where: str) -> dict[tuple[int, int], _Block]:
@@ -141,6 +178,9 @@ class _Run:
         self.state: dict[tuple[int, str, int], _Content] = {}
         self.mail: dict[tuple[int, int, int], deque[list[int]]] = defaultdict(deque)
         self.rows: list[list[Any]] = []
+        self.log: list[ThreadStep] = []
+        self.number: dict[tuple[int, int, int], int] = {}  # the place in the log of a step of a threadblock of a rank
+        self.thread = {key: i for i, key in enumerate(blocks)}
 
     def run(self, where: str) -> None:
         """Execute all steps; InputError if no threadblock can go on, or messages are left over."""
@@ -155,7 +195,10 @@ class _Run:
                 if blocked:
                     asleep[blocked].append(key)
                     break
-                self._do(block, step)
+                after = (block.rank, *step.after)
+                self.number[(*key, block.done)] = len(self.log)
+                waits = (self.number[after],) if after in self.number else ()
+                self.log.append(ThreadStep(self.thread[key], waits, *self._do(block, step)))
                 block.done += 1
                 awake.extend(asleep.pop(key, ()))
                 if step.kind in SENDS:
@@ -174,11 +217,13 @@ class _Run:
         message = (block.receive, block.rank, block.channel)
         return message if step.kind in RECEIVES and not self.mail[message] else ()
 
-    def _do(self, block: _Block, step: _Step) -> None:
+    def _do(self, block: _Block, step: _Step) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Execute a step; the transfers that it sends and those that it receives."""
         rank, kind = block.rank, step.kind
+        arrived: list[int] = []
+        leaving: list[int] = []
         if kind == "nop":
-            return
-        arrived, leaving = [], []
+            return (), ()
         if kind in RECEIVES:
             arrived = self.mail[block.receive, rank, block.channel].popleft()
             if len(arrived) != step.cnt:
@@ -205,6 +250,7 @@ class _Run:
                 self.rows.append([content.chunk, rank, block.send, COPY, content.writers])
         if kind in SENDS:
             self.mail[rank, block.send, block.channel].append(leaving)
+        return tuple(leaving), tuple(arrived)
 
     def _place(self, rank: int, slot: Slot) -> tuple[int, str, int]:
         """The one name of a slot that has two, where input and output are one buffer ("in place")."""

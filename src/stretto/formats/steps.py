@@ -77,7 +77,8 @@ def program_of(timeline: Timeline, target: Target) -> Program:
     for v in (*plan.src.tolist(), *plan.dst.values.tolist()):
         if v not in rank:
             raise Unsupported(f"{plan.topology.names[v]} sends or receives but is no rank: only ranks run steps")
-    parts, events = parts_of(collective, target), _Events(timeline)
+    parts = parts_of(collective, target)
+    events = _Events(timeline, parts, target)
     order = _order(events)
     lowering = _Lowering(plan, collective, rank, parts, events)
     for event in order:
@@ -127,7 +128,10 @@ def _order(events: _Events) -> list[int]:
     while len(found) < 2 * events.receivers:
         found = events.in_order()
         if len(found) < 2 * events.receivers and not (events.keep_apart(found) or events.send_later()):
-            raise Unsupported("transfers wait in a circle where messages between two ranks are received in order")
+            raise Unsupported(
+                "transfers wait in a circle where messages are received in the order in which they are sent, and few "
+                "may be under way"
+            )
     return found
 
 
@@ -135,8 +139,9 @@ class _Events:
     """What each event waits for.
 
     A transfer that does not depend on some write to the slot that it sends must read before that write: it carries what
-    was there before. Messages between two ranks are received in the order in which they were sent. Where a rank sends
-    sums of which none holds the other, or events wait in a circle, the summands of a chunk are kept apart at a rank.
+    was there before. Messages between two ranks are received in the order in which they were sent, and few may be under
+    way: a chunk of more parts is sent when it can be received. Where a rank sends sums of which none holds the other,
+    or events wait in a circle, the summands of a chunk are kept apart at a rank.
 
     Attributes:
         waits: for each send the receipts that it waits for.
@@ -144,11 +149,15 @@ class _Events:
         later: for each send the receipts that overwrite what it sends.
         key: for each send its node and chunk.
         copied: for each send whether what it sends came as a copy.
+        parts: for each send the parts that it sends, each a message where chunks are large.
+        room: messages from one rank to another that may be under way.
         apart: the nodes and chunks whose summands are kept apart.
     """
 
-    def __init__(self, timeline: Timeline) -> None:
+    def __init__(self, timeline: Timeline, parts: EqualParts, target: Target) -> None:
         plan = timeline.plan
+        self.room = target.in_flight
+        self.parts: list[int] = parts.covered[plan.chunk[plan.dst.owners]].tolist()
         self.receivers = len(plan.dst.values)
         first, last = plan.dst.offsets[:-1].tolist(), plan.dst.offsets[1:].tolist()
         owner, sums = plan.dst.owners.tolist(), (plan.op == REDUCE).tolist()
@@ -201,6 +210,9 @@ class _Events:
             if self.copied[r] or self.key[r] not in self.apart:
                 for other in self.later[r]:
                     sorter.add(2 * other + 1, 2 * r)
+                    if self.parts[other] > self.room:
+                        sorter.add(2 * other, 2 * r)
+        full: dict[tuple[int, int], list[int]] = defaultdict(list)  # sends for which there is no room
         under_way: dict[tuple[int, int], deque[int]] = defaultdict(deque)
         early: set[int] = set()
         with suppress(CycleError):  # what waits in a circle stays
@@ -212,12 +224,17 @@ class _Events:
             event = heapq.heappop(heap)[1]
             queue = under_way[self.pair[event // 2]]
             if event % 2 == 0:
+                if queue and sum(self.parts[e // 2] for e in (event, *queue)) > self.room:
+                    full[self.pair[event // 2]].append(event)
+                    continue
                 queue.append(event + 1)
             elif queue[0] != event:
                 early.add(event)
                 continue
             else:
                 queue.popleft()
+                for e in full.pop(self.pair[event // 2], ()):
+                    heapq.heappush(heap, (self._time_s(e), e))
                 if queue and queue[0] in early:
                     heapq.heappush(heap, (self._time_s(queue[0]), queue[0]))
             found.append(event)

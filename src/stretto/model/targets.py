@@ -53,6 +53,8 @@ class Target:
         channels: of a file, or peers of a threadblock where each has a channel of its own, at most.
         semaphores: of a GPU, at most.
         elements: of the file of a GPU, at most.
+        pass_bytes: bytes of each chunk that one pass of a program carries, and bytes of a message, at most.
+        in_flight: messages from a threadblock to another that may be under way.
         messages: that a rank sends and receives in all, at most, about: what plans are made for. Whether a plan fits
             in all that is counted above, an exporter finds out.
         message_s: seconds that a message costs on every link, at least.
@@ -77,6 +79,8 @@ class Target:
     channels: int = UNLIMITED
     semaphores: int = UNLIMITED
     elements: int = UNLIMITED
+    pass_bytes: int = UNLIMITED
+    in_flight: int = UNLIMITED
     messages: int = UNLIMITED
     message_s: float = 0.0
 
@@ -114,10 +118,13 @@ TARGETS: dict[str, Target] = {
         Target(
             # microsoft/msccl src/include/msccl.h: MSCCL_MAX_NUM_STEPS, MSCCL_MAX_NUM_THREAD_BLOCKS, MSCCL_MAX_COUNT,
             # MAXCHANNELS, offsets of 16 bits, threadblocks that are waited for in 8 bits; src/graph/xml.h: MAX_NODES.
-            # A part holds whole elements; the usual ones have four bytes or less.
+            # A part holds whole elements; the usual ones have four bytes or less. ROCm/rccl
+            # src/device/msccl_kernel_impl.h: all steps are repeated for each half (MSCCL_CHUNKSTEPS of NCCL_STEPS) of a
+            # buffer of 4 MiB (NCCL_BUFFSIZE) of each chunk, and each message takes half of it, however small it is.
             "msccl", "MSCCL XML, which MSCCL and RCCL before 2026 run on GPUs: `stretto export --to msccl`",
             kinds=BUFFERED, equal_parts=True, alignment_bytes=4, buffer_parts=2**15 - 1, step_parts=72,
             threadblocks=216, awaited_threadblocks=128, steps=256, channels=32, elements=4096, messages=3600,
+            pass_bytes=2 << 20, in_flight=2,
         ),
         Target(
             # microsoft/mscclpp src/core/include/execution_common.hpp: MAX_OPERATION, MAX_CHANNEL,

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..model.arrays import Ragged
 from ..model.changes import Changes
 from ..model.errors import Unsupported
 from ..model.plan import Plan
@@ -30,7 +31,9 @@ from .rates import BY_RATES, Delays, SharedLinks, delays_of
 __all__ = ["Delays", "Pattern", "SharedLinks", "delays_of", "in_order", "simulate"]
 
 
-def simulate(plan: Plan, changes: Changes | None = None, *, barriers: bool = True) -> Timeline:
+def simulate(
+    plan: Plan, changes: Changes | None = None, *, barriers: bool = True, follows: Ragged | None = None
+) -> Timeline:
     """Run a plan.
 
     ``timed``: a transfer starts at its ``start_s``, or when it is ready and its links have room if that is later, and
@@ -50,10 +53,16 @@ def simulate(plan: Plan, changes: Changes | None = None, *, barriers: bool = Tru
             on it. Reserved ``rates`` shrink together where a link cannot carry what is reserved on it, and do not grow.
         barriers: False relaxes a plan with barriers: its transfers wait for their dependencies, links and planes only,
             not for their step or ``start_s``.
+        follows: for each transfer of a ready-order plan those that must have left their senders before it starts: the
+            order of a thread that sends one message after the other. They come earlier in the plan.
     Raises:
-        Unsupported: a plan of the last four uses optical planes.
+        Unsupported: a plan of the last four uses optical planes; ``follows`` of a plan that is not in ready order.
         Infeasible: a transfer never ends, since a link fails and does not come back.
     """
+    if follows is not None:
+        if plan.sharing != "ready-order" or changes is not None or plan.topology.changes:
+            raise Unsupported("threads send in turn in ready-order plans alone, on links that do not change")
+        return ready_order.run(plan, barriers, follows=follows)
     if isinstance(plan, SymmetricPlan):
         if changes is None:
             return SymmetricTimeline(plan, ready_order.run(plan.part, barriers, plan.symmetry))

@@ -33,6 +33,7 @@ class Transfers(NamedTuple):
         chunk: int32[transfers].
         sources: for each transfer the sending nodes; an event has the node after the last.
         dst, route, depends: for each transfer its receivers, its links, and what it waits for.
+        follows: for each transfer those that must have left their senders before it starts.
         served: int32[hops], the link that serves each hop: that of the route, or one that stands for all of its orbit.
         earliest_s: float64[transfers], no transfer starts before.
         seconds: float64[transfers], how long each keeps a link.
@@ -45,6 +46,7 @@ class Transfers(NamedTuple):
     dst: Lists
     route: Lists
     depends: Lists
+    follows: Lists
     served: Int32
     earliest_s: Float64
     seconds: Float64
@@ -76,11 +78,12 @@ def run(transfers: Transfers, links: Links, forwarding: Int8, exclusive: bool) -
         start: float64[transfers]. arrival: float64[receivers]. hop: float64[hops], how much later than its source
         each link of a route carries the bytes. done: the number of transfers that ran.
     """
-    chunk, sources, dst, route, depends, served, earliest_s, seconds, rate, slack = transfers
+    chunk, sources, dst, route, depends, follows, served, earliest_s, seconds, rate, slack = transfers
     n = len(seconds)
     hop, delay = delays(sources, dst, route, links, len(forwarding))
     next_offsets, dependents = dependents_of(depends)
-    missing = depends.offsets[1:] - depends.offsets[:-1]
+    later_offsets, later = dependents_of(follows)
+    missing = depends.offsets[1:] - depends.offsets[:-1] + follows.offsets[1:] - follows.offsets[:-1]
     start = np.full(n, np.inf)
     arrival = np.zeros(len(dst.values))
 
@@ -130,6 +133,12 @@ def run(transfers: Transfers, links: Links, forwarding: Int8, exclusive: bool) -
                             there = cut_through_start(t, arrival[j], delay[j], seconds[m])
                         when = max(when, there)
             ready[m] = max(ready[m], everywhere if when == -np.inf else when)
+            missing[m] -= 1
+            if missing[m] == 0:
+                heappush(heap, (ready[m], m))
+        for follower in range(later_offsets[k], later_offsets[k + 1]):
+            m = later[follower]
+            ready[m] = max(ready[m], t + seconds[k])
             missing[m] -= 1
             if missing[m] == 0:
                 heappush(heap, (ready[m], m))

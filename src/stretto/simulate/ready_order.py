@@ -27,10 +27,11 @@ STEPS_A_TRANSFER = 4.0
 """Steps of the event loop for each transfer, about."""
 
 
-def run(plan: Plan, barriers: bool, symmetry: Symmetry | None = None) -> Timeline:
+def run(plan: Plan, barriers: bool, symmetry: Symmetry | None = None, follows: Ragged | None = None) -> Timeline:
     """The timeline of a timed or ready-order plan; see :func:`stretto.simulate.simulate`.
 
     Args:
+        follows: as of :func:`stretto.simulate.simulate`.
         symmetry: the group whose images of a timed plan share the links. All links of an orbit carry what each does.
     """
     topology, n = plan.topology, plan.transfer_count
@@ -52,6 +53,7 @@ def run(plan: Plan, barriers: bool, symmetry: Symmetry | None = None) -> Timelin
         dst=Ragged(padded(plan.dst.offsets, count), plan.dst.values),
         route=Ragged(padded(route.offsets, count), route.values),
         depends=extra.depends,
+        follows=Ragged.empty(n + count) if follows is None else Ragged(padded(follows.offsets, count), follows.values),
         served=served,
         earliest_s=np.concatenate((earliest_s, extra.earliest_s)),
         seconds=np.concatenate((seconds, extra.seconds)),
