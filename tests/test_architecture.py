@@ -26,7 +26,7 @@ KNOWS = {
     "bounds": {"model", "kernels", "solvers", "symmetry"},
     "schedule": {"model", "kernels", "simulate"},
     "planners": {"model", "kernels", "solvers", "simulate", "bounds", "schedule", "symmetry"},
-    "choose": {"model", "schedule", "simulate", "verify", "bounds", "lower", "topologies", "planners"},
+    "choose": {"model", "schedule", "simulate", "verify", "bounds", "lower", "topologies", "planners", "formats"},
     "order": {"model", "kernels", "simulate", "schedule", "topologies", "formats"},
     "lower": {"model", "kernels", "simulate"},
     "runtime": {"model", "lower"},

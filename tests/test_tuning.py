@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from itertools import pairwise
-from xml.etree import ElementTree
 
 import pytest
 from typer.testing import CliRunner
@@ -129,17 +128,6 @@ def test_plans_that_others_than_ranks_run_can_be_left_out():
 def test_a_collective_that_nobody_serves_says_why():
     with pytest.raises(StrettoError, match="ring does not serve"):
         tune(NET, ["alltoall"], [1000], planners=("ring",))
-
-
-def test_export_writes_a_program_a_range_with_its_sizes(table, file, tmp_path):
-    done = CliRunner().invoke(app, ["export", file, "--to", "msccl", "-o", str(tmp_path / "out"), "--json"])
-    made = json.loads(done.stdout)["files"]
-    assert [f["planner"] for f in made] == [r.planner for r in table.ranges]
-    for f in made:
-        algo = ElementTree.parse(tmp_path / "out" / f["file"]).getroot()
-        assert int(algo.get("minBytes")) == f["from_bytes"]
-        assert int(algo.get("maxBytes")) == (2**40 if f["to_bytes"] is None else f["to_bytes"] - 1)
-    assert json.loads((tmp_path / "out" / "index.json").read_text())["files"] == made
 
 
 def test_plan_takes_the_planner_of_the_table(table, file):

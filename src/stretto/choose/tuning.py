@@ -103,10 +103,12 @@ class Tuning:
     def plan(self, topology: Topology, kind: str, size_bytes: int) -> Plan | None:
         """The plan of the best planner; None if the collective was not tuned."""
         best = self.find(kind, size_bytes)
-        if best is None:
-            return None
-        collective = make_collective(kind, topology, size_bytes, root=self.root, chunks=best.chunks)
-        return plan_one(best.planner, topology, collective, self.seed)
+        return None if best is None else self.plan_of(best, topology, size_bytes)
+
+    def plan_of(self, row: Range, topology: Topology, size_bytes: int) -> Plan:
+        """The plan of a row's planner for a size, which need not be in the row's range."""
+        collective = make_collective(row.collective, topology, size_bytes, root=self.root, chunks=row.chunks)
+        return plan_one(row.planner, topology, collective, self.seed)
 
 
 def digest_of(topology: Topology) -> str:

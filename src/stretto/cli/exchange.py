@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Option
+from typer import Argument, Exit, Option
 
 from ..model.errors import InputError
 from . import arguments
 from .output import answer, print_line, show_summary
 from .work import accept, chosen_ranks, find_format, read_verified, show_progress
+
+if TYPE_CHECKING:
+    from ..formats import Exporter
+    from ..model.timeline import Timeline
 
 
 def report(
@@ -46,21 +50,47 @@ def export(
     from ..formats import exporters
     from ..formats.blocks import nodes_of_ranks
     from ..simulate import simulate as run
-    from .tuning import export_table, show_exported
+    from .tuning import export_table
 
     format = find_format(exporters(), to, "--to")
     if ranks is not None and not (format.by_rank and not is_tuning(file)):
         formats = ", ".join(e.name for e in dict.fromkeys(exporters().values()) if e.by_rank)
         raise InputError(f"a file of {format.name} holds all ranks; some are written of a plan as {formats}", "--ranks")
     if is_tuning(file):
-        exported = export_table(file, format, output)
-        answer(as_json, exported, lambda: show_exported(exported))
+        export_table(file, format, output, as_json)
         return
     plan = read_verified(file, as_json)
     chosen = {} if ranks is None else {"ranks": chosen_ranks(ranks, len(nodes_of_ranks(plan)))}
-    notes = list(format.write(run(plan), output, **chosen) or ())
-    data = {"file": output, "format": format.name, "notes": notes} | chosen
-    answer(as_json, data, lambda: print_line("\n".join([f"wrote {output}", *(f"note: {note}" for note in notes)])))
+    timeline = run(plan)
+    data: dict[str, Any] = {"file": output, "format": format.name, "notes": []} | chosen
+    said = _times(timeline, format, data, as_json)
+    data["notes"] += format.write(timeline, output, **chosen) or ()
+    lines = [f"wrote {output}", *said, *(f"note: {note}" for note in data["notes"])]
+    answer(as_json, data, lambda: print_line("\n".join(lines)))
+
+
+def _times(timeline: Timeline, format: Exporter, data: dict[str, Any], as_json: bool) -> list[str]:
+    """Say how long the program takes as its runtime runs it, where that is known; exits with 1 if it is not correct."""
+    from ..choose.exports import BrokenPromise, program_s
+    from ..choose.spans import TOLERANCE
+    from ..model.units import format_time
+
+    try:
+        takes_s = program_s(timeline, format)
+    except BrokenPromise as broken:
+        said = str(broken)
+        answer(as_json, data | {"file": None, "failed": said}, lambda: print_line(f"nothing written: {said}"))
+        raise Exit(1) from None
+    if takes_s is None:
+        return []
+    data |= {"program_s": takes_s, "completion_s": timeline.completion_s}
+    times = f"{format_time(takes_s)} as {format.name} runs it, {format_time(timeline.completion_s)} as planned"
+    if abs(takes_s / timeline.completion_s - 1.0) > TOLERANCE:
+        more = "longer" if takes_s > timeline.completion_s else "shorter"
+        data["notes"].append(
+            f"the program takes {100 * abs(takes_s / timeline.completion_s - 1.0):.0f} % {more} than the plan"
+        )
+    return [times]
 
 
 def import_(

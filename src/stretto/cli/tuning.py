@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Option
+from typer import Argument, Exit, Option
 
-from ..model.errors import InputError, Unsupported
+from ..model.errors import InputError
 from . import arguments
 from .output import answer, print_line, print_table
 from .work import chunk_count, show_progress
@@ -80,45 +79,47 @@ def _show(table: Tuning, output: str | None) -> None:
         print_line(f"wrote {output}")
 
 
-def export_table(file: str, format: Exporter, folder: str) -> dict[str, Any]:
-    """Write the plan of each range of a table into a folder, and ``index.json``, which gives the sizes of each file."""
-    import json
+def export_table(file: str, format: Exporter, folder: str, as_json: bool) -> None:
+    """Write the programs of a table into a folder, and ``index.json``, which gives the sizes of each file.
 
+    Exits with 1 if a program does not keep what the table says.
+    """
+    from ..choose.exports import BrokenPromise, write_table
     from ..choose.tuning import read_tuning
-    from ..formats import atomic_file, make_folder
-    from ..formats.msccl import MOST_BYTES
-    from ..simulate import simulate
     from ..topologies import assume_messages, load_topology
 
     table = read_tuning(file)
     net = assume_messages(load_topology(table.spec))
     table.check(net, file)
-    make_folder(folder)
-    files: list[dict[str, Any]] = []
-    for r in table.ranges:
-        plan = table.plan(net, r.collective, r.middle_bytes)
-        assert plan is not None
-        name = f"{r.collective}-{r.from_bytes}.{format.ending}"
-        limit = MOST_BYTES if r.to_bytes is None else r.to_bytes - 1
-        entry = {key: getattr(r, key) for key in ("collective", "from_bytes", "to_bytes", "planner", "chunks")}
-        sizes = ((r.from_bytes, limit),) if format.sized else ()
-        try:
-            notes = format.write(simulate(plan), os.path.join(folder, name), *sizes)
-            files.append({"file": name} | entry | {"notes": list(notes or ())})
-        except Unsupported as error:  # a runtime then does what it does without a table
-            files.append({"file": None, "failed": str(error)} | entry)
-    if all(f["file"] is None for f in files):
-        raise Unsupported(f"{format.name} can hold none of its plans: {files[0]['failed']}")
-    with atomic_file(os.path.join(folder, "index.json")) as index:
-        index.write(json.dumps({"topology": table.spec, "files": files}, indent=1) + "\n")
-    return {"folder": folder, "format": format.name, "files": files}
+    data: dict[str, Any] = {"folder": folder, "format": format.name}
+    try:
+        files = write_table(table, net, format, folder)
+    except BrokenPromise as broken:
+        said = str(broken)
+        answer(as_json, data | {"files": [], "failed": said}, lambda: print_line(f"nothing written: {said}"))
+        raise Exit(1) from None
+    answer(as_json, data | {"files": files}, lambda: _show_exported(files, folder))
 
 
-def show_exported(exported: dict[str, Any]) -> None:
-    for f in exported["files"]:
-        sizes = f"{f['collective']} from {f['from_bytes']:,} bytes, {f['planner']}"
-        print_line(f"{f['file']}: {sizes}" if f["file"] else f"not written: {sizes}: {f['failed']}")
-    print_line(f"wrote index.json into {exported['folder']}")
+def _show_exported(files: list[dict[str, Any]], folder: str) -> None:
+    from ..model.units import format_size, format_time
+
+    rows = []
+    for f in (f for f in files if f["file"] is not None):
+        upto = "no limit" if f["to_bytes"] is None else format_size(f["to_bytes"])
+        ends = f.get("ends", ())
+        times = [
+            f"{format_size(e['size_bytes'])}: {format_time(e['program_s'])} ({format_time(e['table_s'])})" for e in ends
+        ]
+        rows.append((f["file"], format_size(f["from_bytes"]), upto, f["planner"], ", ".join(times)))
+    print_table("", ("file", "from", "to", "planner", "takes (the table says)"), rows)
+    for f in (f for f in files if f["file"] is None):
+        upto = "on" if f["to_bytes"] is None else f"to {format_size(f['to_bytes'])}"
+        sizes = f"{f['collective']} from {format_size(f['from_bytes'])} {upto}, {f['planner']}"
+        print_line(f"not written: {sizes}: {f['failed']}")
+    for note in dict.fromkeys(note for f in files for note in f.get("notes", ())):
+        print_line(f"note: {note}")
+    print_line(f"wrote index.json into {folder}")
 
 
 def choice_of_table(file: str, topology: str, kind: str, size_bytes: int) -> tuple[str, int]:

@@ -1,0 +1,258 @@
+"""The programs of a table of tuning: files for a runtime, each for the sizes for which it keeps what the table says.
+
+A program is planned for one size, and its runtime makes its chunks larger or smaller. So what it takes at another size
+is simulated as the runtime runs it (:mod:`stretto.formats.threads`), from the file that was written, read back. A row
+of the table becomes as many files as it takes to stay within 5 % of what the row's planner takes at each size
+(:mod:`.spans`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache, cached_property, partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from ..formats import Exporter, Importer, atomic_file, importers, make_folder
+from ..formats.threads import Threads, at_size, in_write_order
+from ..model.errors import InputError, StrettoError, Unsupported
+from ..model.plan import Plan
+from ..model.timeline import Timeline
+from ..model.topology import Topology
+from ..model.units import format_size, format_time
+from ..simulate import simulate
+from ..verify import verify
+from .spans import TOLERANCE, Probe, Span, spans
+from .tuning import Range, Tuning
+
+LARGEST_BYTES = 16 << 30
+"""The largest full buffer for which a program is written: what communication benchmarks end with."""
+
+LEAST_BYTES = 1 << 10
+"""The least full buffer at which programs are compared; below it bytes take no time worth mentioning."""
+
+ALIGNMENT_BYTES = 16
+"""Bytes that a chunk has at least where programs are compared."""
+
+
+class BrokenPromise(StrettoError):
+    """A program does not do what its row of the table says; names the row."""
+
+
+def program_s(timeline: Timeline, format: Exporter) -> float | None:
+    """Seconds that a runtime takes for a plan as a program of a format; None where nothing says how it runs that.
+
+    Raises:
+        Unsupported: the format cannot express the plan.
+        BrokenPromise: the program, read back, does not do what the plan promises.
+    """
+    if runnable(format) is None:
+        return None
+    plan = timeline.plan
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "program")
+        format.write(timeline, path)
+        try:
+            threads = read_back(path, format, plan.topology)
+        except InputError as error:
+            raise BrokenPromise(f"the file for {format.name} {_without(path, error)}") from None
+    return run_s(threads, plan.workload.collectives[0].size_bytes)
+
+
+@dataclass(frozen=True)
+class Written:
+    """A file that a runtime can run, read back.
+
+    Attributes:
+        timeline: of the plan that was written. text: the file, as bytes. notes: what the format could not keep.
+        threads: the file as its runtime runs it.
+    """
+
+    timeline: Timeline
+    text: bytes
+    notes: tuple[str, ...]
+    threads: Threads
+
+    def run_s(self, size_bytes: int) -> float:
+        """Seconds that the runtime takes for a full buffer of a size; infinite if it has too few bytes."""
+        return self._run_s(size_bytes)
+
+    @cached_property
+    def _run_s(self) -> Callable[[int], float]:
+        return cache(partial(run_s, self.threads))
+
+
+def run_s(threads: Threads, size_bytes: int) -> float:
+    """Seconds that a runtime takes for a program and a full buffer; infinite if it is too small for the chunks."""
+    try:
+        run = at_size(threads, size_bytes)
+    except InputError:
+        return float("inf")
+    return simulate(run.plan, follows=run.follows).completion_s
+
+
+def runnable(format: Exporter) -> Importer | None:
+    """How files of a format are read back as their runtime runs them; None where nothing says how it does."""
+    found = importers().get(format.name)
+    return found if found is not None and found.threads is not None else None
+
+
+def read_back(path: str, format: Exporter, topology: Topology) -> Threads:
+    """A written file as its runtime runs it.
+
+    Raises:
+        InputError: the file is not what the format asks for, or does not do what its collective promises.
+    """
+    reader = runnable(format)
+    assert reader is not None and reader.threads is not None
+    threads = reader.threads(path, topology)
+    finding = verify(in_write_order(threads)).finding
+    if finding is not None:
+        raise InputError(f"is not correct: {finding.message}", path)
+    return threads
+
+
+def write_table(table: Tuning, topology: Topology, format: Exporter, folder: str) -> list[dict[str, Any]]:
+    """Write the programs of a table and ``index.json`` into a folder, all of them or, on an error, none.
+
+    Files of an earlier export, which its ``index.json`` names, are removed.
+
+    Returns:
+        the entries of ``index.json``, see docs/tuning.md.
+    Raises:
+        BrokenPromise: a program is not correct, or it takes 5 % longer than the table says.
+        Unsupported: the format can express no plan of the table.
+    """
+    make_folder(folder)
+    with tempfile.TemporaryDirectory(prefix=".export.", dir=folder) as made:
+        entries = [entry for row in table.ranges for entry in _Row(table, row, topology, format, made).write()]
+        if all(entry["file"] is None for entry in entries):
+            raise Unsupported(f"{format.name} can hold none of its plans: {entries[0]['failed']}")
+        text = json.dumps({"topology": table.spec, "files": entries}, indent=1) + "\n"
+        _remove_earlier(folder)
+        for entry in entries:
+            if entry["file"] is not None:
+                os.replace(os.path.join(made, entry["file"]), os.path.join(folder, entry["file"]))
+        with atomic_file(os.path.join(folder, "index.json")) as index:
+            index.write(text)
+    return entries
+
+
+def _remove_earlier(folder: str) -> None:
+    """Remove the files that the index of an earlier export names: runtimes read all files of a folder."""
+    index = Path(folder, "index.json")
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        for entry in json.loads(index.read_text(encoding="utf-8"))["files"]:
+            if entry["file"] is not None and entry["file"] == os.path.basename(entry["file"]):
+                Path(folder, entry["file"]).unlink(missing_ok=True)
+
+
+class _Row:
+    """A row of a table, being written into a folder."""
+
+    def __init__(self, table: Tuning, row: Range, topology: Topology, format: Exporter, folder: str) -> None:
+        self.table, self.row, self.topology, self.format, self.folder = table, row, topology, format, folder
+        self.plan = cache(self._plan)
+
+    @property
+    def title(self) -> str:
+        """The row as messages name it."""
+        upto = "on" if self.row.to_bytes is None else f"to {format_size(self.row.to_bytes)}"
+        return f"{self.row.collective} from {format_size(self.row.from_bytes)} {upto}, {self.row.planner}"
+
+    def write(self) -> list[dict[str, Any]]:
+        """Write the row's files; their entries of the index."""
+        if runnable(self.format) is None:
+            return [self._one()]
+        pieces = self.plan(self.row.middle_bytes).workload.collectives[0].piece_count
+        least = max(LEAST_BYTES, ALIGNMENT_BYTES * pieces * self.row.chunks)
+        high = self.row.to_bytes or LARGEST_BYTES
+        low = min(max(self.row.from_bytes, least), high)
+        found = spans(low, high, cache(self._probe))
+        return [self._span(span, i, len(found)) for i, span in enumerate(found)]
+
+    def _plan(self, size_bytes: int) -> Plan:
+        return self.table.plan_of(self.row, self.topology, size_bytes)
+
+    def _entry(self, file: str | None, begin: int, end: int | None) -> dict[str, Any]:
+        row = self.row
+        return {
+            "file": file, "collective": row.collective, "from_bytes": begin, "to_bytes": end, "planner": row.planner,
+            "chunks": row.chunks,
+        }  # fmt: skip
+
+    def _one(self) -> dict[str, Any]:
+        """One file for the row, of a format that holds a plan for one size and no program."""
+        begin, end, size = self.row.from_bytes, self.row.to_bytes, self.row.middle_bytes
+        name = f"{self.row.collective}-{begin}.{self.format.ending}"
+        try:
+            notes = self.format.write(simulate(self.plan(size)), os.path.join(self.folder, name))
+        except Unsupported as error:
+            return self._entry(None, begin, end) | {"failed": str(error)}
+        return self._entry(name, begin, end) | {"notes": list(notes or ()), "planned_bytes": size}
+
+    def _probe(self, size_bytes: int) -> Probe:
+        timeline = simulate(self.plan(size_bytes))
+        try:
+            program = self._written(timeline, "probe", None)
+        except Unsupported as error:  # a runtime then does what it does without a table
+            return Probe(size_bytes, timeline.completion_s, None, str(error))
+        return Probe(size_bytes, timeline.completion_s, program)
+
+    def _written(self, timeline: Timeline, name: str, sizes: tuple[int, int] | None) -> Written:
+        """A plan as a file, read back.
+
+        Raises:
+            Unsupported: the format cannot express it. BrokenPromise: the file is not right.
+        """
+        path = os.path.join(self.folder, name)
+        given = (sizes,) if sizes is not None and self.format.sized else ()
+        notes = self.format.write(timeline, path, *given)
+        try:
+            threads = read_back(path, self.format, self.topology)
+        except InputError as error:
+            raise BrokenPromise(f"{self.title}: the file for {self.format.name} {_without(path, error)}") from None
+        return Written(timeline, Path(path).read_bytes(), tuple(notes or ()), threads)
+
+    def _span(self, span: Span, number: int, count: int) -> dict[str, Any]:
+        """Write the file of a span for its sizes, and hold what it takes at both ends against the table."""
+        begin = self.row.from_bytes if number == 0 else span.low
+        last = number == count - 1 and self.row.to_bytes is None
+        if span.made is None:
+            if span.broken is not None:
+                self._break(span.broken, span.broken.program)
+            return self._entry(None, begin, None if last else span.high) | {"failed": span.refusal}
+        end = span.high + 1 if last else span.high
+        planned = span.made.program
+        assert isinstance(planned, Written)
+        name = f"{self.row.collective}-{begin}.{self.format.ending}"
+        program = self._written(planned.timeline, name, (begin, end - 1))
+        for probe in span.probes:
+            if probe.differs(program) > TOLERANCE:
+                self._break(probe, program)
+        ends = [
+            {"size_bytes": p.size_bytes, "program_s": program.run_s(p.size_bytes), "table_s": p.promised_s}
+            for p in (span.probes[0], span.probes[-1])
+        ]
+        return self._entry(name, begin, end) | {
+            "notes": list(program.notes), "planned_bytes": span.made.size_bytes,
+            "plan_digest": planned.timeline.plan.digest(), "digest": sha256(program.text).hexdigest(), "ends": ends,
+        }  # fmt: skip
+
+    def _break(self, probe: Probe, program: Any) -> None:
+        takes, size = program.run_s(probe.size_bytes), format_size(probe.size_bytes)
+        raise BrokenPromise(
+            f"{self.title}: for {size} the program for {self.format.name} takes {format_time(takes)}, "
+            f"{100 * probe.differs(program):.1f} % more than the {format_time(probe.promised_s)} of the table"
+        )
+
+
+def _without(path: str, error: InputError) -> str:
+    """The message of an error about a file that is gone when somebody reads it, without the file's name."""
+    return str(error).removeprefix(path).lstrip(",: ")
