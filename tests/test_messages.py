@@ -18,7 +18,7 @@ from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError, Unsupported
 from stretto.model.plan import Plan, make_plan
-from stretto.model.topology import ACCELERATOR, Topology, make_topology
+from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from stretto.model.variants import costing, seen_by
 from stretto.planners import registered, run_planner
 from stretto.schedule.best import best
@@ -66,6 +66,23 @@ def test_every_way_of_sharing_pays_for_a_message(sharing):
     shared = replace(plan, sharing=sharing, start_s=None, finish_s=None, **more)
     assert verify(shared).ok
     assert simulate(shared).completion_s == pytest.approx(1e-6 + 2e-6, rel=1e-12)
+
+
+@pytest.mark.parametrize("sharing", ["fair", "priorities", "rates", "weights"])
+def test_a_fast_link_that_messages_from_slow_links_share_is_busy_for_each_of_them(sharing):
+    """Six messages of 1 us over their own links of 1 GB/s; the link of 10 GB/s that all take needs 2.1 us for each."""
+    links = [(i, 7, 1e9, 0.0) for i in range(6)] + [(7, 6, 1e10, 0.0), *((7, i, 1e9, 0.0) for i in range(6))]
+    net = make_topology("slow to fast", [ACCELERATOR] * 7 + [SWITCH], links, message_s=np.full(len(links), 2e-6))
+    count = 6
+    plan = make_plan(
+        net, work("gather", net, 1000 * 7, ranks=list(range(7)), root=6), sharing, chunk=np.arange(count),
+        src=np.arange(count), dst=Ragged.single(np.full(count, 6)), depends=Ragged.empty(count),
+        route=Ragged.of([[i, 6] for i in range(count)]),
+        **{"rates": {"rate": np.full(count, 1e9)}}.get(sharing, {"weight": np.ones(count)}),
+    )  # fmt: skip
+    assert verify(plan).ok
+    assert simulate(plan).completion_s == pytest.approx(count * 2.1e-6, rel=1e-9)
+    assert max(b.seconds for b in bounds(net, plan.workload)) == pytest.approx(count * 2.1e-6, rel=1e-9)
 
 
 def test_messages_that_overlap_in_their_cost_are_found():

@@ -24,11 +24,11 @@ from .cuts import as_bound
 from .exact import cuts_among_alike
 from .growth import GRAIN, MOST_STEPS, GrowthModel, growth_words
 from .latency import delayed_between_stores, path, weights
-from .messages import LEAST_SHARE, fewest_bytes
+from .messages import LEAST_SHARE
 from .model import Bound
 from .reach import least
 from .storing import LEAST_SHARE as LEAST_PAIR_SHARE
-from .storing import storing_words, ways
+from .storing import message_ends_s, storing_words, ways
 
 MOST_SEARCHED = 512
 """Ranks up to which cuts, partitions and lengths are searched for. A search may find better ones where latency counts,
@@ -98,7 +98,7 @@ def _at_size(topology: Topology, c: Collective, symmetry: Symmetry) -> list[Boun
 
 def heavier(topology: Topology, c: Collective) -> tuple[Topology, Collective] | None:
     """The network and the collective of :func:`.messages.without_messages`, without listing pieces; None as there."""
-    counted = fewest_bytes(topology)
+    counted = topology.message_bytes
     count = 1 if c.traits.whole else len(c.ranks)
     if counted.max(initial=0.0) < LEAST_SHARE * c.size_bytes / count:
         return None
@@ -268,12 +268,12 @@ def _storing(blocks: Blocks, c: Collective, known_s: float) -> Bound | None:
         known_s: seconds after the start, another bound; where this one can hardly be better it is not computed.
     """
     t = blocks.topology
-    message_bytes = float(fewest_bytes(t).min(initial=np.inf))
     size = c.size_bytes // (1 if c.traits.whole else len(c.ranks))
     out, into = (np.bincount(ends, t.bandwidth, t.node_count) for ends in (t.src, t.dst))
     narrowest = min(float(width[blocks.leads].min()) for width in (out, into))
-    if not 0 < message_bytes < np.inf or not narrowest or size / narrowest < LEAST_PAIR_SHARE * known_s:
+    if not t.message_s.all() or not narrowest or size / narrowest < LEAST_PAIR_SHARE * known_s:
         return None
+    sent_s, received_s = message_ends_s(t)
     found: list[tuple[float, int, int, float]] = []
     # what all contribute to the root comes from a rank of any orbit, and goes to one of the root's orbit
     receives = blocks.lead_of == 0 if c.traits.wanted == "root" else blocks.ranks
@@ -281,8 +281,9 @@ def _storing(blocks: Blocks, c: Collective, known_s: float) -> Bound | None:
         way_s, way_s_per_byte = ways(t, partial(_stored_from, lead), lead)
         others = np.flatnonzero(receives & (np.arange(t.node_count) != lead))
         mean_s_per_byte = (1 / out[lead] + 1 / into[others]) / 2
-        chunks = np.maximum(np.sqrt(way_s_per_byte[others] * size / (message_bytes * mean_s_per_byte)), 1.0)
-        room_s = (size + chunks * message_bytes) * mean_s_per_byte
+        mean_message_s = (sent_s[lead] + received_s[others]) / 2
+        chunks = np.maximum(np.sqrt(way_s_per_byte[others] * size / mean_message_s), 1.0)
+        room_s = size * mean_s_per_byte + chunks * mean_message_s
         seconds = way_s[others] + room_s + way_s_per_byte[others] * size / chunks
         if len(others):
             k = int(seconds.argmax())

@@ -1,11 +1,11 @@
 """How fast sums can grow where messages cost: a node learns from few messages at a time.
 
 For one byte of a sum let K_v(t) be how many contributions node v can have by time t. They came in messages, each over
-some link e into v, and each holds what its sender s had when it began. On the link every message takes at least a
-time g, so of the messages that have come by t the i-th last began to cross it no later than t - i g. A message also
-takes its cost m, and the latency d(s, e) of the way to v whose last link is e. So
+some link e into v, and each holds what its sender s had when it began. Every message keeps the link for its cost m,
+so of the messages that have come by t the i-th last began to cross it no later than t - i m. It also takes the latency
+d(s, e) of the way to v whose last link is e. So
 
-    K_v(t) <= c_v + sum over links e into v, and i = 1, 2, ..., of the largest K_s(t - d(s, e) - max(m, i g)) of any s
+    K_v(t) <= c_v + sum over links e into v, and i = 1, 2, ..., of the largest K_s(t - d(s, e) - i m) of any s
 
 where c_v is 1 if v contributes, else 0, and K is 0 before the start. A rank that wants the sum of n contributions does
 not have it before K_v(t) >= n. Where all links are alike this is the optimal summation of LogP (Karp, Sahay, Santos and
@@ -19,7 +19,6 @@ Among many nodes s is taken to be the nearest to a link, and to have as much as 
 
 Time is cut into steps. For a whole step the largest values are taken that occur in it, so K is never too small.
 
-The time g is that of the fewest bytes that a message may count as there (:func:`.messages.fewest_bytes`).
 Where switches sum, a message may have several senders: then nothing is said.
 """
 
@@ -34,7 +33,6 @@ from ..model.collective import Collective, Workload
 from ..model.topology import Topology
 from ..model.units import format_time
 from .latency import distances
-from .messages import fewest_bytes
 from .model import Bound
 
 GRAIN = 32
@@ -117,15 +115,12 @@ class GrowthModel:
     senders: Int64  # int64[senders], nodes that add
     into: Int64  # int64[links], the place of each link's end among them
     way_s: Float64  # float64[senders, links], d; or float64[1, links], the shortest of any sender
-    gap_s: Float64  # float64[links], g
     message_s: Float64  # float64[links], m
     step_s: float
 
     @classmethod
     def of(cls, topology: Topology, links: Int64, senders: Int64, way_s: Float64, step_s: float) -> GrowthModel:
-        gap_s = fewest_bytes(topology)[links] / topology.bandwidth[links]
-        into = np.searchsorted(senders, topology.dst[links])
-        return cls(senders, into, way_s, gap_s, topology.message_s[links], step_s)
+        return cls(senders, np.searchsorted(senders, topology.dst[links]), way_s, topology.message_s[links], step_s)
 
     def grow(self, own: Float64, wanting: Int64, most: int) -> Float64:
         """float64[steps, senders]: K, at the most, in each step of time, until some senders have ``most``.
@@ -134,11 +129,11 @@ class GrowthModel:
             own: float64[senders], 1 for those that contribute.
             wanting: int64[any], the senders that want the sum.
         """
-        count = np.minimum(MOST_STEPS * self.step_s / self.gap_s + 1, most).astype(np.int64)
+        count = np.minimum(MOST_STEPS * self.step_s / self.message_s + 1, most).astype(np.int64)
         link = np.repeat(np.arange(len(count)), count)
         i = np.arange(len(link)) - np.repeat(np.cumsum(count) - count, count) + 1
         # a message that was sent this many steps before may come in this step
-        ago = _steps(np.maximum(self.message_s[link], i * self.gap_s[link]), self.step_s)
+        ago = _steps(i * self.message_s[link], self.step_s)
         far = _steps(self.way_s, self.step_s)
         into, senders = self.into[link], len(own)
         grown, sent = np.zeros((MOST_STEPS, senders)), np.zeros((MOST_STEPS, len(count)))

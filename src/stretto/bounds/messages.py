@@ -1,6 +1,6 @@
 """What messages add to bounds by bandwidth: a message of every piece takes room on each link that the piece crosses.
 
-On link e, of bandwidth b, a message counts as w_e bytes or more, and no message carries bytes of two pieces. Let w be
+On link e, of bandwidth b, a message counts as w_e bytes, and no message carries bytes of two pieces. Let w be
 the smallest w_e, and s the largest piece. A message of L <= s bytes takes room for
 
     L + w_e  >=  (L + w) (s + w_e) / (s + w)
@@ -16,7 +16,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..model.arrays import Float64
 from ..model.collective import Collective, Workload
 from ..model.topology import Topology
 
@@ -31,7 +30,7 @@ def without_messages(topology: Topology, workload: Workload) -> tuple[Topology, 
     """
     if topology.planes:
         return None
-    counted = fewest_bytes(topology)
+    counted = topology.message_bytes
     if counted.max(initial=0.0) < LEAST_SHARE * np.mean([c.piece_bytes.mean() for c in workload.collectives]):
         return None
     least = int(counted.min())
@@ -39,25 +38,6 @@ def without_messages(topology: Topology, workload: Workload) -> tuple[Topology, 
     largest = float(max(c.piece_bytes.max() for c in workload.collectives))
     slower = topology.bandwidth * (largest + least) / (largest + counted)
     return replace(topology, bandwidth=slower, message_s=np.zeros(topology.link_count)), heavier
-
-
-def fewest_bytes(topology: Topology) -> Float64:
-    """float64[links]: the fewest bytes that a message counts as on each link.
-
-    Fluid sharing may count a message as the bytes that the slowest link of its route carries in its cost
-    (docs/physics.md). So these are the fewest of any link that one route, or one multicast, may have in common with it.
-    """
-    fewest: Float64 = topology.message_s * topology.bandwidth
-    passed = ~topology.store_and_forward
-    while True:
-        at = np.full(topology.node_count, np.inf)
-        np.minimum.at(at, topology.src, fewest)
-        np.minimum.at(at, topology.dst, fewest)
-        at[~passed] = np.inf
-        fewer: Float64 = np.minimum(fewest, np.minimum(at[topology.src], at[topology.dst]))
-        if (fewer == fewest).all():
-            return fewer
-        fewest = fewer
 
 
 def _heavier(c: Collective, more: int) -> Collective:

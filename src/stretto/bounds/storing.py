@@ -2,14 +2,14 @@
 
 Take a rank a, and a rank b that wants B bytes which a contributes to, or which a alone holds. Each of these bytes
 comes from a to b in the messages of one chunk, and is stored whole at each node on the way. Let there be K chunks, of
-c_i bytes each, and let each message count as w bytes more, or as more than that. Of all that leaves a by links of W_a
-bytes/s the mean byte leaves no sooner than after C / (2 W_a), where C = B + K w. What enters b by links of W_b bytes/s
-enters on the mean no later than C / (2 W_b) before the end. Between the middles of its messages on the first and on
-the last link, chunk i travels for at least A + R c_i: A is the latency and the cost of the messages between, R the sum
-of 1 / bandwidth over the links to nodes that store, where the first and the last message count by half. The mean byte
-is in a chunk of B / K bytes or more, so for some K
+c_i bytes each. Let a message count as w_a bytes more, or as more than that, on each link out of a, and as w_b on each
+into b. Of all that leaves a by links of W_a bytes/s the mean byte leaves no sooner than after (B + K w_a) / (2 W_a).
+What enters b by links of W_b bytes/s enters on the mean no later than (B + K w_b) / (2 W_b) before the end. Between the
+middles of its messages on the first and on the last link, chunk i travels for at least A + R c_i: A is the latency and
+the cost of the messages between, R the sum of 1 / bandwidth over the links to nodes that store, where the first and the
+last message count by half. The mean byte is in a chunk of B / K bytes or more, so for some K
 
-    T >= A + (B + K w) (1 / W_a + 1 / W_b) / 2 + R B / K.
+    T >= A + (B + K w_a) / (2 W_a) + (B + K w_b) / (2 W_b) + R B / K.
 
 On a chain of D links, all alike, these are the D - 1 messages of the mean size that a pipeline waits for.
 """
@@ -26,7 +26,6 @@ from ..model.collective import Collective, Workload
 from ..model.topology import Topology
 from ..model.units import format_size
 from .latency import distances
-from .messages import fewest_bytes
 from .model import Bound
 
 LEAST_SHARE = 0.25
@@ -44,8 +43,7 @@ def storing_bound(topology: Topology, workload: Workload, from_s: float) -> Boun
     Args:
         from_s: seconds, the other bound.
     """
-    message_bytes = float(fewest_bytes(topology).min(initial=np.inf))
-    if topology.planes or not 0 < message_bytes < np.inf:
+    if topology.planes or not len(topology.message_s) or not topology.message_s.all():
         return None
     out, into = (np.bincount(at, topology.bandwidth, topology.node_count) for at in (topology.src, topology.dst))
     pairs = [(c, *_pairs(c)) for c in workload.collectives if len(c.piece_bytes) * len(c.ranks) <= MOST_ENTRIES]
@@ -54,11 +52,13 @@ def storing_bound(topology: Topology, workload: Workload, from_s: float) -> Boun
     if all(seconds < LEAST_SHARE * (from_s - c.start_s) for c, seconds in alone_s):
         return None
     way_s, way_s_per_byte = _ways(topology)
+    sent_s, received_s = message_ends_s(topology)
     found: list[tuple[float, float, float, int, int]] = []
     for c, size, pieces, a, b in pairs:
         mean_s_per_byte = (1 / out[a] + 1 / into[b]) / 2
-        chunks = np.maximum(np.sqrt(way_s_per_byte[a, b] * size / (message_bytes * mean_s_per_byte)), pieces)
-        room_s = (size + chunks * message_bytes) * mean_s_per_byte
+        mean_message_s = (sent_s[a] + received_s[b]) / 2
+        chunks = np.maximum(np.sqrt(way_s_per_byte[a, b] * size / mean_message_s), pieces)
+        room_s = size * mean_s_per_byte + chunks * mean_message_s
         seconds = c.start_s + way_s[a, b] + room_s + way_s_per_byte[a, b] * size / chunks
         if len(seconds):
             k = int(seconds.argmax())
@@ -68,6 +68,17 @@ def storing_bound(topology: Topology, workload: Workload, from_s: float) -> Boun
     best, size_bytes, count, first, last = max(found)
     words = storing_words(topology, size_bytes, (first, last), count)
     return Bound(best, "storing", words, (first, last), ())
+
+
+def message_ends_s(topology: Topology) -> tuple[Float64, Float64]:
+    """float64[nodes] twice: w_a / W_a of each node, and w_b / W_b, seconds; infinite where nothing leaves or enters."""
+    found = []
+    for ends in (topology.src, topology.dst):
+        fewest = np.full(topology.node_count, np.inf)
+        np.minimum.at(fewest, ends, topology.message_bytes)
+        with np.errstate(divide="ignore"):
+            found.append(fewest / np.bincount(ends, topology.bandwidth, topology.node_count))
+    return found[0], found[1]
 
 
 def storing_words(topology: Topology, size_bytes: float, ends: tuple[int, int], count: float) -> str:

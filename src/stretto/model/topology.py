@@ -175,6 +175,11 @@ class Topology:
         """float64[routes], the bandwidth of each route's slowest link, bytes/s."""
         return route.reduced(np.minimum, self.bandwidth[route.values])
 
+    @cached_property
+    def message_bytes(self) -> Float64:
+        """float64[links], the bytes that each link could carry in what a message costs it."""
+        return self.message_s * self.bandwidth
+
     def route_s(self, route: Ragged, size_bytes: Int64 | Float64) -> Float64:
         """float64[routes], how long a message of ``size_bytes`` keeps the busiest link of each route, seconds."""
         links = route.values

@@ -1,7 +1,9 @@
 """Links that divide their bandwidth into rates, which stay reserved or change whenever a transfer starts or ends.
 
-A transfer is one pipe with the same rate on each link of its route. Where links are shared, transfers are served rank
-after rank: within a rank by progressive filling (weighted max-min), and a lower rank gets what the higher ones leave.
+A transfer is one pipe with the same rate on each link of its route. What its message costs on a link takes bandwidth
+there besides: a link carries ``load`` bytes for each byte of the pipe. Where links are shared, transfers are served
+rank after rank: within a rank by progressive filling (weighted max-min), and a lower rank gets what the higher ones
+leave.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ class Transfers(NamedTuple):
         sources, dst, route, depends: for each transfer who sends, its receivers, its links, and what it waits for.
         next_offsets, dependents: CSR, for each transfer those that wait for it.
         delay_s: float64[receivers], the latency from the source.
-        size_bytes: float64[transfers].
+        size_bytes: float64[transfers], what the pipe carries, with what the message counts as.
+        load: float64[hops], what a link of a route carries for each byte of the pipe.
         earliest_s: float64[transfers], no transfer starts before.
     """
 
@@ -44,6 +47,7 @@ class Transfers(NamedTuple):
     dependents: Int64
     delay_s: Float64
     size_bytes: Float64
+    load: Float64
     earliest_s: Float64
 
 
@@ -64,7 +68,7 @@ def reserved(transfers: Transfers, change_s: Float64, rate: Float64) -> tuple[Fl
     Returns:
         start, finish: float64[transfers].
     """
-    sources, dst, _, depends, _, _, delay_s, size_bytes, earliest_s = transfers
+    sources, dst, _, depends, _, _, delay_s, size_bytes, _, earliest_s = transfers
     start, finish = earliest_s.copy(), np.empty(len(size_bytes))
     changes = len(change_s)
     for k in range(len(size_bytes)):
@@ -90,7 +94,7 @@ def run(transfers: Transfers, widths: Widths, rank: Int64, weight: Float64) -> t
     Returns:
         start, finish: float64[transfers], infinite for a transfer that never ran.
     """
-    sources, dst, route, depends, next_offsets, dependents, delay_s, size_bytes, earliest_s = transfers
+    sources, dst, route, depends, next_offsets, dependents, delay_s, size_bytes, load, earliest_s = transfers
     first_width, change_s, later_width = widths
     offsets, links = route.offsets, route.values
     n, link_count = len(size_bytes), len(first_width)
@@ -173,7 +177,7 @@ def run(transfers: Transfers, widths: Widths, rank: Int64, weight: Float64) -> t
         while change < len(change_s) and change_s[change] <= now:
             width[:] = later_width[change]
             change += 1
-        _share(active, count, rank, weight, rate, width.copy(), offsets, links, base, on, used, members, scratch)
+        _share(active, count, rank, weight, rate, width.copy(), offsets, links, load, base, on, used, members, scratch)
     return start, finish
 
 
@@ -189,14 +193,15 @@ def _first_places(links: Int32, link_count: int) -> Int64:
 
 def _share(
     active: Int64, count: int, rank: Int64, weight: Float64, rate: Float64, left: Float64, offsets: Int64, links: Int32,
-    base: Int64, on: Int64, used: Int64, members: Int64, scratch: tuple[Float64, Float64, Int64],
+    load: Float64, base: Int64, on: Int64, used: Int64, members: Int64,
+    scratch: tuple[Float64, Float64, Int64],
 ) -> None:  # fmt: skip
     """Set the rates of ``active[:count]`` rank after rank, each from what the ranks before it leave.
 
     Args:
         rate: float64[transfers], bytes/s; set here.
         left: float64[links], bytes/s; reduced by what is given away.
-        offsets, links: the routes.
+        offsets, links, load: the routes, and what their links carry for each byte of the transfer.
         base, on, used: the active transfers of link e are ``on[base[e]:base[e] + used[e]]``.
         members: int64[transfers], room for the transfers of one rank.
         scratch: see :func:`_fill`.
@@ -210,22 +215,22 @@ def _share(
             k = active[a]
             most = np.inf
             for i in range(offsets[k], offsets[k + 1]):
-                most = min(most, left[links[i]])
+                most = min(most, left[links[i]] / load[i])
             most = max(most, 0.0)
             rate[k] = most
             for i in range(offsets[k], offsets[k + 1]):
-                left[links[i]] -= most
+                left[links[i]] -= most * load[i]
         else:
             for j in range(a, b):
                 members[j - a] = active[j]
                 rate[active[j]] = -1.0
-            _fill(members, b - a, weight, rate, left, offsets, links, base, on, used, scratch)
+            _fill(members, b - a, weight, rate, left, offsets, links, load, base, on, used, scratch)
         a = b
 
 
 def _fill(
     members: Int64, count: int, weight: Float64, rate: Float64, left: Float64, offsets: Int64, links: Int32,
-    base: Int64, on: Int64, used: Int64, scratch: tuple[Float64, Float64, Int64],
+    load: Float64, base: Int64, on: Int64, used: Int64, scratch: tuple[Float64, Float64, Int64],
 ) -> None:  # fmt: skip
     """Divide ``left`` among ``members[:count]``, weighted max-min; arguments as for :func:`_share`.
 
@@ -244,7 +249,7 @@ def _fill(
             if weight_on[link] == 0.0:
                 open_links[open_count] = link
                 open_count += 1
-            weight_on[link] += weight[k]
+            weight_on[link] += weight[k] * load[i]
     for j in range(open_count):
         first_weight[open_links[j]] = weight_on[open_links[j]]
     while True:
@@ -270,7 +275,7 @@ def _fill(
                 given = level * weight[k]
                 rate[k] = given
                 for e in range(offsets[k], offsets[k + 1]):
-                    left[links[e]] -= given
-                    weight_on[links[e]] -= weight[k]
+                    left[links[e]] -= given * load[e]
+                    weight_on[links[e]] -= weight[k] * load[e]
         left[tightest] = 0.0
         weight_on[tightest] = 0.0

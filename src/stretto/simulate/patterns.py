@@ -12,7 +12,7 @@ from ..kernels import at_speed
 from ..model.arrays import Float64, Int64, Ragged
 from ..model.topology import Topology
 from . import kernel_rates
-from .rates import STEPS_A_TRANSFER, slowed_bytes
+from .rates import STEPS_A_TRANSFER, pipes
 
 
 class Pattern:
@@ -41,10 +41,11 @@ class Pattern:
         """
         used, renamed = np.unique(route.values, return_inverse=True)
         delay_s = topology.route_latency_s(route)
+        piped_bytes, load = pipes(topology, route, size_bytes)
         transfers = kernel_rates.Transfers(
             sources=self._ends[0], dst=self._ends[1], route=route.with_values(renamed.ravel().astype(np.int32)),
             depends=self._depends, next_offsets=self._turned.offsets, dependents=self._turned.values.astype(np.int64),
-            delay_s=delay_s, size_bytes=slowed_bytes(topology, route, size_bytes), earliest_s=np.zeros(len(size_bytes)),
+            delay_s=delay_s, size_bytes=piped_bytes, load=load, earliest_s=np.zeros(len(size_bytes)),
         )  # fmt: skip
         widths = kernel_rates.Widths(topology.bandwidth[used], np.zeros(0), np.zeros((0, len(used))))
         _, finish = self._run(transfers, widths, self._rounds, self._weight)

@@ -92,8 +92,9 @@ def run(plan: Plan) -> Timeline:
         start, finish = shared.run(*_ranks_and_weights(plan))
     else:
         delays = delays_of(plan, work)
-        rates, moments_s = _reserved_rates(plan), plan.topology.changes.moments_s
-        start, finish = at_speed(kernel_rates.reserved, work)(_transfers(plan, delays), moments_s, rates)
+        transfers, moments_s = _transfers(plan, delays), plan.topology.changes.moments_s
+        rates = _reserved_rates(plan, transfers.load)
+        start, finish = at_speed(kernel_rates.reserved, work)(transfers, moments_s, rates)
     if np.isinf(finish).any():
         raise never_ends(plan, start, finish)
     arrival = finish[plan.dst.owners] + delays.receiver_s
@@ -102,19 +103,28 @@ def run(plan: Plan) -> Timeline:
 
 def _transfers(plan: Plan, delays: Delays) -> kernel_rates.Transfers:
     """The columns of a plan that the kernels read."""
+    size_bytes, load = pipes(plan.topology, plan.route, plan.size_bytes)
     return kernel_rates.Transfers(
         sources=plan.sources, dst=plan.dst, route=plan.route, depends=plan.depends,
         next_offsets=plan.dependents.offsets, dependents=plan.dependents.values.astype(np.int64),
-        delay_s=delays.receiver_s, size_bytes=slowed_bytes(plan.topology, plan.route, plan.size_bytes),
-        earliest_s=plan.workload.chunk_start_s[plan.chunk],
+        delay_s=delays.receiver_s, size_bytes=size_bytes, load=load, earliest_s=plan.workload.chunk_start_s[plan.chunk],
     )  # fmt: skip
 
 
-def slowed_bytes(topology: Topology, route: Ragged, size_bytes: Int64) -> Float64:
-    """float64[transfers], the bytes of each, and those that its route carries in what the message costs."""
+def pipes(topology: Topology, route: Ragged, size_bytes: Int64) -> tuple[Float64, Float64]:
+    """Transfers as pipes over routes, with what their messages cost.
+
+    Returns:
+        float64[transfers]: the bytes of each pipe, as if the message cost bytes: those that its route, alone and as
+        wide as its slowest link, carries in what the message adds to its time.
+        float64[hops]: what a link of the route carries for each byte of the pipe.
+    """
     slowest = topology.route_bandwidth(route)
     route_s = topology.route_s(route, size_bytes)
-    return size_bytes + (route_s - size_bytes / slowest) * slowest
+    piped = size_bytes + (route_s - size_bytes / slowest) * slowest
+    if not topology.message_s.any():
+        return piped, np.ones(len(route.values))
+    return piped, (size_bytes[route.owners] + topology.message_bytes[route.values]) / piped[route.owners]
 
 
 def _ranks_and_weights(plan: Plan) -> tuple[Int64, Float64]:
@@ -126,8 +136,14 @@ def _ranks_and_weights(plan: Plan) -> tuple[Int64, Float64]:
     return rank, np.ones(plan.transfer_count)
 
 
-def _reserved_rates(plan: Plan) -> Float64:
-    """float64[moments + 1, transfers], the rate of each transfer before the first change of bandwidth, after it, ..."""
+def _reserved_rates(plan: Plan, load: Float64) -> Float64:
+    """float64[moments + 1, transfers], the rate of each transfer before the first change of bandwidth, after it, ...
+
+    Where all that is reserved, with what messages add to it, is more than a link has, rates shrink.
+
+    Args:
+        load: float64[hops], what a link of a route carries for each byte of the transfer.
+    """
     first = plan.topology.bandwidth
     widths = np.concatenate((first[None], plan.topology.changes.widths(first)))
     owners, links = plan.route.owners, plan.route.values.astype(np.int64)
@@ -138,7 +154,7 @@ def _reserved_rates(plan: Plan) -> Float64:
     groups = int(group.max()) + 1
     pairs, row = np.unique(links * groups + group[owners], return_inverse=True)
     asks = np.zeros(len(pairs))
-    np.maximum.at(asks, row, share[owners])
+    np.maximum.at(asks, row, share[owners] * load)
     total = np.bincount(pairs // groups, weights=asks, minlength=widths.shape[1])
     rates = np.empty((len(widths), plan.transfer_count))
     for i, width in enumerate(widths):
