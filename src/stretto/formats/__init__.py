@@ -57,7 +57,7 @@ def exporters() -> dict[str, Exporter]:
         Exporter("cross-connects", "what each optical switch joins, and when, as JSON", crossconnect.write_json),
         Exporter("msccl", "MSCCL XML, for MSCCL's runtimes on GPUs", msccl.write, ("msccl-xml",), sized=True,
                  ending="xml", check=lambda t: msccl.write(t, os.devnull)),
-        Exporter("mscclpp", "MSCCL++ execution plan, JSON", mscclpp.write,
+        Exporter("mscclpp", "MSCCL++ execution plan, JSON", mscclpp.write, sized=True,
                  check=lambda t: mscclpp.write(t, os.devnull)),
         Exporter("chakra", "Chakra traces for ASTRA-sim, a file FILE.RANK.et a rank", chakra.write, ("et",),
                  by_rank=True, ending="chakra", check=chakra.check),

@@ -8,26 +8,29 @@ read once it was written in the same run. A rank starts its threadblocks in thei
 and its next run when all blocks of this one have ended; between runs the application uses the rank's input and output.
 
 **Method.** One execution E is carried out. Its events, the order inside threads, blocks and ranks, and for each wait
-the signals that it is certain to follow (``first_waits``) make a graph G. Vector clocks, one number for each block,
-queue and rank, say which events G orders. Reported are: blocks that stand still at the end of E; two waits on one
-counter where the earlier one in E is not an ancestor, in G, of what its thread or block did before the later one;
-counters that do not end where they began; two accesses to a cell of memory, one of them a write, that G does not
-order.
+signals that it is certain to follow make a graph G. Vector clocks, one number for each block, queue and rank, say which
+events G orders. Of a counter whose signals G orders, each before all that comes before the next one in its thread, the
+k-th wait follows the k-th signal. Of a counter raised by threads in no certain order, a wait follows those signals
+without which it could not have been reached by counting (``first_waits``). Reported are: blocks that stand still at the
+end of E; two waits on one counter where the earlier one in E is not an ancestor, in G, of what its thread or block did
+before the later one; counters that do not end where they began; two accesses to a cell of memory, one of them a write,
+that G does not order.
 
 **Theorem.** If E ends and the waits of each counter are ordered in that sense, every execution is a linear order of G,
 and every execution ends.
 
 *Proof.* (1) Let e be the first event in some execution that happens before one of its ancestors in G. Order inside
-threads cannot be broken, so e is a wait, the j-th of its counter in G, and the missing ancestor is behind a signal p
-that e is said to follow. The waits before e in G are ancestors of what comes before e in its own thread, which has
-happened with all its ancestors, since e is the first exception; a later wait has e as an ancestor. So e takes the
-j-th token, and p, which comes before every j-th token by counting, has happened with its ancestors: a contradiction.
-The same holds for packets, which are written once before they are read, and for barriers, which all their blocks must
-reach. (2) Let an execution stand still, and let e be the first event of E that has not happened in it. What came
-before e in E has happened, so e is next in its block. If e waits for a counter, at least as many signals have
-happened as before e in E, and, by (1), just the waits that come before e in G; so the counter is above 0 and e can
-happen: a contradiction. A block that has not begun waits for others of its rank to end, all of which have ended if
-they had in E. QED.
+threads cannot be broken, so e is a wait, the j-th of its counter in G, and what is missing is a signal p that e is said
+to follow, or an ancestor of p. The waits before e in G are ancestors of what comes before e in its own thread, which
+has happened with all its ancestors, since e is the first exception; a later wait has e as an ancestor. So e takes the
+j-th token, and at least j signals have happened, with all their ancestors. If G orders the signals of the counter,
+these are the first j or more of them, and p is the j-th; if not, p is among any j signals by counting. Either way p has
+happened with its ancestors: a contradiction. The same holds for packets, which are written once before they are read,
+and for barriers, which all their blocks must reach. (2) Let an execution stand still, and let e be the first event of E
+that has not happened in it. What came before e in E has happened, so e is next in its block. If e waits for a counter,
+at least as many signals have happened as before e in E, and, by (1), just the waits that come before e in G; so the
+counter is above 0 and e can happen: a contradiction. A block that has not begun waits for others of its rank to end,
+all of which have ended if they had in E. QED.
 
 So E stands for all executions: counts only grow, nothing that could happen is ever prevented (the program is a marked
 graph). Accesses that G orders are in that order in every execution. Two runs, or three where scratch has two halves,
@@ -130,7 +133,13 @@ def prove(plan: ExecutionPlan, elements: int | None = None, resident: int | None
     layout = Layout(elements or common_elements(plan), plan)
     lists, ranks, begins = list_events(plan, layout)
     events, resources, cells = arrays_of(lists, ranks, begins, plan)
-    rows = _run(events, resources, len(plan.gpus), 3 if plan.double_scratch else 2, resident or max(1, len(ranks)))
+    queued = np.ones(len(resources.initial), dtype=np.int64)
+    while True:
+        runs = 3 if plan.double_scratch else 2
+        rows, broken = _run(events, resources, queued, len(plan.gpus), runs, resident or max(1, len(ranks)))
+        if not (broken & queued).any():
+            break
+        queued &= 1 - broken
     findings = [_finding(row, lists, cells, plan) for row in rows.tolist()] + _barriers(lists, plan)
     unique = tuple({(f.kind, f.operations): f for f in findings}.values())
     signals = int(np.count_nonzero(events.kind == SIGNAL))
@@ -139,8 +148,10 @@ def prove(plan: ExecutionPlan, elements: int | None = None, resident: int | None
     return Proof(unique, most, operations, signals, len(lists.accesses))
 
 
-def _run(events: Events, resources: Resources, ranks: int, runs: int, resident: int) -> np.ndarray:
-    """The findings of the kernel, as rows."""
+def _run(
+    events: Events, resources: Resources, queued: np.ndarray, ranks: int, runs: int, resident: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The findings of the kernel, as rows, and the counters whose signals are in no certain order."""
     blocks, counters = len(events.rank), len(resources.initial)
     chains = blocks + resources.queues + ranks
     base, joined, early = (np.zeros((blocks, chains), dtype=np.int32) for _ in range(3))
@@ -164,29 +175,33 @@ def _run(events: Events, resources: Resources, ranks: int, runs: int, resident: 
         value=resources.initial.copy(),
         taken=_fill(counters),
         next_signal=_fill(counters),
-        last_block=_fill(counters, -1),
-        last_phase=_fill(counters, -1),
-        last_thread=_fill(counters, -1),
+        last_block=_fill(2 * counters, -1).reshape(2, -1),
+        last_phase=_fill(2 * counters, -1).reshape(2, -1),
+        last_thread=_fill(2 * counters, -1).reshape(2, -1),
+        head=_fill(counters, -1),
+        tail=_fill(counters, -1),
+        after=_fill(len(events.kind), -1),
         started=_fill(ranks),
         left=_fill(ranks),
     )
     found = Findings(np.zeros((MOST_FINDINGS, 4), dtype=np.int64), _fill(1))
     first = np.searchsorted(events.rank, np.arange(ranks + 1))
     kernel = at_speed(execute, runs * len(events.kind) * max(1, chains // 1000))
-    args = (events, resources, _order(events, counters), clocks, memory, reads, turn, first)
-    kernel(*args, runs, resident, found)
-    return found.rows[: min(int(found.total[0]), MOST_FINDINGS)]
+    order = _order(events, queued)
+    kernel(events, resources, order, clocks, memory, reads, turn, first, runs, resident, found)
+    return found.rows[: min(int(found.total[0]), MOST_FINDINGS)], order.broken
 
 
 def _fill(size: int, value: int = 0) -> np.ndarray:
     return np.full(size, value, dtype=np.int64)
 
 
-def _order(events: Events, counters: int) -> Order:
+def _order(events: Events, queued: np.ndarray) -> Order:
     """Signals by counter and by the first wait that is certain to follow them."""
+    counters = len(queued)
     signals = np.flatnonzero(events.kind == SIGNAL)
     signals = signals[np.lexsort((events.first_wait[signals], events.what[signals]))]
-    return Order(np.searchsorted(events.what[signals], np.arange(counters + 1)), signals)
+    return Order(np.searchsorted(events.what[signals], np.arange(counters + 1)), signals, queued, _fill(counters))
 
 
 def _finding(row: list[int], lists: EventLists, cells: Cells, plan: ExecutionPlan) -> Finding:

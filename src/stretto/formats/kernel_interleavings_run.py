@@ -36,10 +36,19 @@ from .kernel_interleavings import (
 
 
 class Order(NamedTuple):
-    """Signals by counter (CSR), those first that the earliest wait is certain to follow."""
+    """Which signals a wait is certain to follow.
+
+    Attributes:
+        offsets, signals: by counter (CSR), those first that the earliest wait is certain to follow by ``first_wait``.
+        queued: int64[counters], whether instead the k-th wait follows the k-th signal. broken: int64[counters], set
+            where
+            signals turn out to be in no certain order, so that this does not hold.
+    """
 
     offsets: Int64
     signals: Int64
+    queued: Int64
+    broken: Int64
 
 
 class Turn(NamedTuple):
@@ -52,7 +61,8 @@ class Turn(NamedTuple):
             packets: int64[1], the same for packets; behind: int64[blocks], the next block that waits for the same.
         came: int64[barriers], how many blocks are there. row_of: int64[events], the clock of a signal under way, -1.
         value, taken, next_signal: int64[counters], value, waits in this run, place in ``Order``.
-        last_block, last_phase, last_thread: int64[counters], where the last wait was.
+        last_block, last_phase, last_thread: int64[2, counters], where the last wait and the last signal were.
+        head, tail: int64[counters], signals on their way, -1; after: int64[events], the next one on the same counter.
         started, left: int64[ranks], blocks that have begun, and blocks that have not ended.
         free, free_count: rows of clocks that are free.
     """
@@ -72,6 +82,9 @@ class Turn(NamedTuple):
     last_block: Int64
     last_phase: Int64
     last_thread: Int64
+    head: Int64
+    tail: Int64
+    after: Int64
     started: Int64
     left: Int64
 
@@ -98,19 +111,61 @@ def sleep(turn: Turn, heads: Int64, which: int, block: int) -> None:
     heads[which] = block
 
 
+def in_order(turn: Turn, clocks: Clocks, side: int, counter: int, block: int, thread: int) -> bool:
+    """Whether the last wait (side 0) or signal (1) on a counter certainly came before what this thread does next."""
+    last, phase = turn.last_block[side, counter], turn.last_phase[side, counter]
+    if last == block:
+        return bool(phase != clocks.phase[block] or turn.last_thread[side, counter] == thread)
+    return bool(last < 0 or clock_of(clocks, block, thread)[last] >= phase)
+
+
+def remember(turn: Turn, clocks: Clocks, side: int, counter: int, block: int, thread: int) -> None:
+    """This wait or signal is the last one on its counter."""
+    turn.last_block[side, counter], turn.last_phase[side, counter] = block, clocks.phase[block]
+    turn.last_thread[side, counter] = thread
+
+
 def take(events: Events, event: int, block: int, clocks: Clocks, turn: Turn, found: Findings) -> None:
     """A wait that can go on: check that it follows the wait before it on the counter, and lower the counter."""
     counter, thread = events.what[event], events.thread[event]
-    last = turn.last_block[counter]
-    if last == block:
-        if turn.last_phase[counter] == clocks.phase[block] and turn.last_thread[counter] != thread:
-            report(found, UNORDERED, event, last, counter)
-    elif last >= 0 and clock_of(clocks, block, thread)[last] < turn.last_phase[counter]:
-        report(found, UNORDERED, event, last, counter)
-    turn.last_block[counter], turn.last_phase[counter] = block, clocks.phase[block]
-    turn.last_thread[counter] = thread
+    if not in_order(turn, clocks, 0, counter, block, thread):
+        report(found, UNORDERED, event, turn.last_block[0, counter], counter)
+    remember(turn, clocks, 0, counter, block, thread)
     turn.value[counter] -= 1
     turn.taken[counter] += 1
+
+
+def give(events: Events, event: int, block: int, clocks: Clocks, turn: Turn, order: Order) -> None:
+    """A signal: raise the counter, and queue up; note where it does not certainly follow the signal before it."""
+    counter, thread = events.what[event], events.thread[event]
+    if not in_order(turn, clocks, 1, counter, block, thread):
+        order.broken[counter] = 1
+    remember(turn, clocks, 1, counter, block, thread)
+    turn.value[counter] += 1
+    turn.after[event] = -1
+    if turn.head[counter] < 0:
+        turn.head[counter] = event
+    else:
+        turn.after[turn.tail[counter]] = event
+    turn.tail[counter] = event
+    wake(turn, turn.waiting, counter)
+
+
+def next_signal(events: Events, resources: Resources, turn: Turn, order: Order, counter: int) -> int:
+    """A signal that the wait on a counter that has just gone on certainly follows, and no earlier wait did; -1 if
+    none."""
+    if order.queued[counter]:
+        event = turn.head[counter]
+        if event < 0 or turn.taken[counter] <= resources.initial[counter] + turn.next_signal[counter]:
+            return -1
+        turn.next_signal[counter] += 1
+        turn.head[counter] = turn.after[event]
+        return int(event)
+    at = order.offsets[counter] + turn.next_signal[counter]
+    if at == order.offsets[counter + 1] or events.first_wait[order.signals[at]] > turn.taken[counter]:
+        return -1
+    turn.next_signal[counter] += 1
+    return int(order.signals[at])
 
 
 def join_barrier(clocks: Clocks, turn: Turn, barrier: int, blocks: Int64) -> None:
@@ -203,7 +258,8 @@ def execute(
         free = [i for i in range(len(rows))]
         turn.row_of[:] = -1
         turn.taken[:] = 0
-        turn.next_signal[:] = order.offsets[:-1]
+        turn.next_signal[:] = 0
+        turn.head[:] = -1
         turn.ends[:] = 0
         start_blocks(events, clocks, turn, first, resident)
         odd = (run - 1) % 2
@@ -245,18 +301,15 @@ def execute(
                 if queue >= 0:
                     rows[row, blocks + queue] = clocks.puts[queue]
                 turn.row_of[event] = row
-                turn.value[what] += 1
-                wake(turn, turn.waiting, what)
+                give(events, event, block, clocks, turn, order)
             elif kind == WAIT:
                 take(events, event, block, clocks, turn, found)
-                at = turn.next_signal[what]
-                while at < order.offsets[what + 1] and events.first_wait[order.signals[at]] <= turn.taken[what]:
-                    came = turn.row_of[order.signals[at]]
-                    if came >= 0:
-                        learn(clocks, block, events.thread[event], rows[came])
-                        free.append(came)
-                    at += 1
-                turn.next_signal[what] = at
+                signal = next_signal(events, resources, turn, order, what)
+                while signal >= 0:
+                    if turn.row_of[signal] >= 0:
+                        learn(clocks, block, events.thread[event], rows[turn.row_of[signal]])
+                        free.append(turn.row_of[signal])
+                    signal = next_signal(events, resources, turn, order, what)
             elif kind == FLUSH:
                 learn(clocks, block, events.thread[event], clock_of(clocks, block, events.thread[event]))
                 clocks.joined[block, blocks + what] = clocks.puts[what]

@@ -1,8 +1,7 @@
 """MSCCL++ execution plans (JSON), as microsoft/mscclpp's src/core/executor/execution_plan.cc loads them.
 
-A GPU runs its steps one after another. A send writes the chunk into a slot of the peer's scratch buffer that no other
-message uses, and signals. A receipt waits for the signal, then copies or adds the slot to the chunk's own place. A
-threadblock takes a limited number of operations (execution_common.hpp): a semaphore starts the next one.
+The form is that of its language's writer (python/mscclpp/language): an operation names remote buffers and channels by
+places in lists of its threadblock, these point to places in lists of the GPU. Programs are made by ``mscclpp_of_plan``.
 """
 
 from __future__ import annotations
@@ -12,111 +11,126 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..model.targets import TARGETS
 from ..model.timeline import Timeline
 from . import atomic_file
-from .steps import Program, Slot, Step, program_of
+from .mscclpp_of_plan import plan_of
+from .mscclpp_program import MEMORY, PORT, Chunks, ExecutionPlan, Gpu, Operation
 
-MEMORY = "memory"
-"""The type of all channels: peers map each other's memory, as GPUs of one server do."""
-TARGET = TARGETS["mscclpp"]
-"""What a threadblock takes: operations, which are its steps, and channels."""
-NOP = {"name": "nop"}
-"""A barrier among the threads of a threadblock."""
+WITH_CHANNELS = ("signal", "wait", "pws", "pwsf", "flush")
+"""Operations whose channels MSCCL++'s writer names; a put through memory only needs the buffer."""
+SUMS = ("re", "res", "rre", "rres")
+"""Operations that add."""
+
+
+def write(timeline: Timeline, path: str, sizes: tuple[int, int] | None = None) -> Sequence[str]:
+    """Write the execution plan; returns notes on what the format could not keep, and on what is proved.
+
+    Args:
+        sizes: the least and the greatest full buffer, bytes, for which MSCCL++ shall take it.
+    """
+    made, _, notes = plan_of(timeline, sizes)
+    with atomic_file(path) as file:
+        file.write(json.dumps(to_json(made)))  # in one line: with indents it takes ten times as long
+        file.write("\n")
+    return notes
+
+
+def to_json(plan: ExecutionPlan) -> dict[str, Any]:
+    """The object of an execution plan."""
+    return {
+        "name": plan.name,
+        "collective": plan.collective,
+        "protocol": plan.protocol,
+        "inplace": plan.inplace,
+        "reuse_resources": plan.reuse_resources,
+        "gpus": [_gpu(rank, gpu) for rank, gpu in enumerate(plan.gpus)],
+        "num_threads_per_block": plan.threads,
+        "use_double_scratch_buffer": plan.double_scratch,
+        "buffer_alignment": plan.alignment,
+        "min_message_size": plan.least_bytes,
+        "max_message_size": plan.most_bytes,
+    }
 
 
 @dataclass
-class _Block:
-    """A threadblock that is being filled: its operations, and the peers that they refer to by index."""
+class _Lists:
+    """The lists of a GPU or a threadblock to which others refer by place: channels and remote buffers by type."""
 
-    ops: list[dict[str, Any]] = field(default_factory=list)
-    peers: list[int] = field(default_factory=list)
-
-
-def write(timeline: Timeline, path: str) -> Sequence[str]:
-    """Write the execution plan; returns notes on what the format could not keep."""
-    program = program_of(timeline, TARGET)
-    with atomic_file(path) as file:
-        json.dump(to_json(program, timeline.plan.topology.name), file, indent=1)
-        file.write("\n")
-    return [*program.notes, "steps one after the other, memory channels, a scratch slot a message: correct, not fast"]
+    channels: dict[str, list[int]] = field(default_factory=dict)
+    buffers: dict[str, list[int]] = field(default_factory=dict)
 
 
-def to_json(program: Program, name: str) -> dict[str, Any]:
-    """The object of an execution plan."""
-    scratch = list(program.scratch)
-    slots: dict[int, int] = {}
-    blocks = [[_Block()] for _ in range(program.ranks)]
-    for number, step in enumerate(program.steps):
-        if step.kind == "s":
-            slots[number] = slots[step.partner] = scratch[step.peer]
-            scratch[step.peer] += step.count
-        _append(blocks[step.rank], step, slots.get(number, -1))
-    # a rank that holds or wants nothing passes a buffer all the same: the loader divides by its chunks
-    inputs, outputs = ([n or max(chunks) for n in chunks] for chunks in (program.inputs, program.outputs))
-    return {
-        "name": f"stretto {name}",
-        "collective": program.kind,
-        "protocol": "Simple",
-        "inplace": False,
-        "reuse_resources": False,
-        "gpus": list(map(_gpu, range(program.ranks), blocks, inputs, outputs, scratch)),
-    }
-
-
-def _append(blocks: list[_Block], step: Step, slot: int) -> None:
-    """Add the operations of a step to the last threadblock of its rank, or to a new one where that is full."""
-    wanted = 2 if step.kind in ("cpy", "re") else 4
-    block = blocks[-1]
-    full = len(block.ops) + wanted + 1 > TARGET.steps
-    if full or (step.peer not in block.peers and len(block.peers) == TARGET.channels):
-        block.ops.append({"name": "sem_release", "semaphore_ids": [len(blocks) - 1]})
-        block = _Block([{"name": "sem_acquire", "semaphore_ids": [len(blocks) - 1]}, NOP])
-        blocks.append(block)
-    if step.kind == "re":
-        added = [_local(step.dst, step.count), _local(step.src, step.count)]
-        block.ops += [{"name": "re", "src_buff": added, "dst_buff": added[:1], "reduce_op": "sum"}, NOP]
-        return
-    if step.kind == "cpy":
-        copy = {"name": "copy", "src_buff": [_local(step.src, step.count)], "dst_buff": [_local(step.dst, step.count)]}
-        block.ops += [copy, NOP]
-        return
-    if step.peer not in block.peers:
-        block.peers.append(step.peer)
-    place = block.peers.index(step.peer)
-    via = {"channel_ids": [place], "channel_type": MEMORY}
-    if step.kind == "s":
-        there = {"buffer_id": place, "index": slot, "size": step.count}
-        put = {"name": "put", "src_buff": [_local(step.src, step.count)], "dst_buff": [there]}
-        block.ops += [put | via, NOP, {"name": "signal"} | via, NOP]
-        return
-    got, own = _local(("s", slot), step.count), _local(step.dst, step.count)
-    add = {"name": "re", "src_buff": [own, got], "dst_buff": [own], "reduce_op": "sum"}
-    copy = {"name": "copy", "src_buff": [got], "dst_buff": [own]}
-    block.ops += [{"name": "wait"} | via, NOP, add if step.kind == "rrc" else copy, NOP]
-
-
-def _gpu(rank: int, blocks: list[_Block], inputs: int, outputs: int, scratch: int) -> dict[str, Any]:
+def _gpu(rank: int, gpu: Gpu) -> dict[str, Any]:
     """A rank's threadblocks, and the channels and buffers that they share."""
-    peers = sorted({p for block in blocks for p in block.peers})
-    channel = {p: i for i, p in enumerate(peers)}
+    remote: dict[tuple[int, str], tuple[int, set[str]]] = {}
+    blocks = [_threadblock(rank, number, block, remote) for number, block in enumerate(gpu.blocks)]
+    channels = [
+        {"channel_type": via, "connected_to": peers} for via, peers in ((MEMORY, gpu.memory), (PORT, gpu.port)) if peers
+    ]
     return {
         "id": rank,
-        "input_chunks": inputs,
-        "output_chunks": outputs,
-        "scratch_chunks": scratch,
-        "threadblocks": [_threadblock(i, block, [channel[p] for p in block.peers]) for i, block in enumerate(blocks)],
-        "channels": [{"channel_type": MEMORY, "connected_to": peers}],
-        "remote_buffers": [{"rank": p, "type": "s", "access_channel_types": [MEMORY]} for p in peers],
-        "semaphores": [{"init_value": 0}] * (len(blocks) - 1),
+        "input_chunks": gpu.inputs,
+        "output_chunks": gpu.outputs,
+        "scratch_chunks": gpu.scratch,
+        "threadblocks": blocks,
+        "channels": channels,
+        "remote_buffers": [
+            {"rank": peer, "type": buffer, "access_channel_types": sorted(types)}
+            for (peer, buffer), (_, types) in remote.items()
+        ],
+        "semaphores": [{"init_value": value} for value in gpu.semaphores],
     }
 
 
-def _threadblock(number: int, block: _Block, ids: list[int]) -> dict[str, Any]:
-    channels = [{"channel_type": MEMORY, "channel_ids": ids}]
-    buffers = [{"access_channel_type": MEMORY, "remote_buffer_ids": ids}]
-    return {"id": number, "ops": block.ops, "channels": channels, "remote_buffer_refs": buffers}
+def _threadblock(
+    rank: int, number: int, block: list[Operation], remote: dict[tuple[int, str], tuple[int, set[str]]]
+) -> dict[str, Any]:
+    lists = _Lists()
+    ops = [_operation(rank, op, lists, remote) for op in block]
+    return {
+        "id": number,
+        "ops": ops,
+        "channels": [{"channel_type": via, "channel_ids": ids} for via, ids in lists.channels.items()],
+        "remote_buffer_refs": [
+            {"access_channel_type": via, "remote_buffer_ids": ids} for via, ids in lists.buffers.items()
+        ],
+    }
 
 
-def _local(slot: Slot, count: int) -> dict[str, Any]:
-    return {"type": slot[0], "index": slot[1], "size": count}
+def _operation(
+    rank: int, op: Operation, lists: _Lists, remote: dict[tuple[int, str], tuple[int, set[str]]]
+) -> dict[str, Any]:
+    """An operation; what it refers to joins the lists of its threadblock and GPU."""
+    form: dict[str, Any] = {"name": op.name}
+    for key, refs in (("src_buff", op.src), ("dst_buff", op.dst)):
+        if refs:
+            form[key] = [_reference(rank, ref, op.via, lists, remote) for ref in refs]
+    places = [_place(lists.channels, op.via, channel) for channel in op.channels]
+    if op.name in WITH_CHANNELS:
+        form["channel_ids"] = places
+    if op.via:
+        form["channel_type"] = op.via
+    if op.semaphores:
+        form["semaphore_ids"] = list(op.semaphores)
+    if op.name in SUMS:
+        form["reduce_op"] = "sum"
+    return form
+
+
+def _reference(
+    rank: int, chunks: Chunks, via: str, lists: _Lists, remote: dict[tuple[int, str], tuple[int, set[str]]]
+) -> dict[str, Any]:
+    """Chunks of the own rank by the name of their buffer, those of another by the place of that remote buffer."""
+    if chunks.rank == rank:
+        return {"type": chunks.buffer, "index": chunks.first, "size": chunks.size}
+    number, types = remote.setdefault((chunks.rank, chunks.buffer), (len(remote), set()))
+    types.add(via)
+    return {"buffer_id": _place(lists.buffers, via, number), "index": chunks.first, "size": chunks.size}
+
+
+def _place(lists: dict[str, list[int]], via: str, number: int) -> int:
+    """The place of a number in the list of a type, where it is put if it is not there."""
+    own = lists.setdefault(via, [])
+    if number not in own:
+        own.append(number)
+    return own.index(number)

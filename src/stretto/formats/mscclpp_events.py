@@ -274,7 +274,10 @@ class _Block:
             wanted += [(c, modes[2 + min(i, 2)]) for i, c in enumerate(op.dst)]
         else:
             wanted += [(c, modes[2]) for c in op.dst]
-        return [self._access(c, op, mode, offset, unit) for c, mode in wanted if mode >= 0]
+        found = [self._access(c, op, mode, offset, unit) for c, mode in wanted if mode >= 0]
+        if op.name == "copy" and found[0][:3] == found[1][:3]:
+            return found[:1]  # a copy onto itself, as of a rank's own data where input and output are one buffer
+        return found
 
     def _access(
         self, chunks: Chunks, op: Operation, mode: int, offset: int, unit: int | None, packets: bool = False

@@ -15,9 +15,8 @@ from typing import NamedTuple
 MEMORY, PORT, SWITCH = "memory", "port", "switch"
 """Types of channels: threads write to a peer's mapped memory; a thread of the CPU sends; several GPUs' memory at
 once."""
-MOST_OPERATIONS, MOST_CHANNELS, MOST_REFERENCES = 64, 16, 8
-"""What a threadblock takes: operations, and channels or remote buffers of one type; channels of one operation
-(MAX_OPERATION, MAX_CHANNEL and MAX_CHANNEL_PER_OPERATION of execution_common.hpp)."""
+MOST_REFERENCES = 8
+"""Channels of one operation (MAX_CHANNEL_PER_OPERATION of execution_common.hpp)."""
 
 
 class Chunks(NamedTuple):
