@@ -19,6 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from execution_plans import PLANS
 from networks import ring
 from stretto.formats import Size, exporters, importers
 from stretto.formats.native import read_plan, write_plan
@@ -103,6 +104,10 @@ def subjects(folder: Path) -> dict[str, tuple[bytes, Callable[[str], object]]]:
 
     found["import trace.0.et"] = ((folder / "trace.0.et").read_bytes(), imported("chakra", "ring:3", 72_000))
     found["import schedule.json"] = (json.dumps(TECCL).encode(), imported("teccl", "line:3", 3_000_000))
+    execution = PLANS["put"]
+    found["import execution.json"] = (json.dumps(execution).encode(), imported("mscclpp", "fullmesh:2", 4096))
+    packets = json.dumps(PLANS["recspkt"]).encode()
+    found["import packets.json"] = (packets, imported("mscclpp", "fullmesh:2", 4096))
     found["import program.xml"] = (XML.encode(), imported("msccl", "ring:2", 2_000_000))
     return found
 

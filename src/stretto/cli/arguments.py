@@ -95,6 +95,7 @@ Topology = Annotated[
         autocompletion=complete_topology,
     ),
 ]
+TopologyOrDefault = Annotated[str | None, *Topology.__metadata__]
 Planner = Annotated[
     str,
     Option(

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option
 
-from ..model.errors import InputError
+from ..model.errors import Fault, InputError
 from . import arguments
 from .output import answer, print_line, show_summary
-from .work import accept, chosen_ranks, find_format, read_verified, show_progress
+from .work import accept, chosen_ranks, find_format, read_verified, refuse, show_progress
 
 if TYPE_CHECKING:
     from ..formats import Exporter
@@ -96,13 +96,13 @@ def _times(timeline: Timeline, format: Exporter, data: dict[str, Any], as_json: 
 def import_(
     file: Annotated[str, Argument(help="A schedule file of another tool.")],
     source: Annotated[str, Option("--from", help="Name of the format.", autocompletion=arguments.complete_source)],
-    topology: arguments.Topology,
-    output: Annotated[str, Option("-o", "--output", help="Write the plan to this file.")],
+    topology: arguments.TopologyOrDefault = None,
+    output: Annotated[str | None, Option("-o", "--output", help="Write the plan to this file.")] = None,
     size: arguments.Size = None,
     shard: arguments.Shard = None,
     as_json: arguments.Json = False,
 ) -> None:
-    """Read a schedule of another tool as a plan, verify it, and say how long it takes."""
+    """Read a schedule of another tool as a plan, verify it, and say how long it takes: exit code 1 if it is wrong."""
     from .. import face
     from ..formats import Size, importers
     from ..model.units import parse_size
@@ -111,8 +111,22 @@ def import_(
     if (size is None) == (shard is None) and not (size is None and format.sized):
         raise InputError("give either --size or --shard: the file does not say")
     given = [parse_size(text, name) if text is not None else None for text, name in ((size, "size"), (shard, "shard"))]
-    plan = face.of_model(format.read(file, face.request_topology(topology), Size(*given)))
+    if topology is None and format.topology is None:
+        raise InputError("give the topology that the schedule is for", "-t")
+    try:
+        net = face.request_topology(topology or (format.topology(file) if format.topology else ""))
+        plan = face.of_model(format.read(file, net, Size(*given)))
+    except Fault as fault:
+        refuse(as_json, fault)
     accept(plan, as_json)
-    plan.save(output)
-    data = plan.summary() | {"file": output, "format": source}
-    answer(as_json, data, lambda: show_summary(data))
+    if output is not None:
+        plan.save(output)
+    notes = plan.meta.get("notes", [])
+    data = plan.summary() | {"file": output, "format": source, "notes": notes}
+
+    def show() -> None:
+        show_summary(data)
+        for note in notes:
+            print_line(f"note: {note}")
+
+    answer(as_json, data, show)

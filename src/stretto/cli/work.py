@@ -6,11 +6,11 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import typer
 
-from ..model.errors import InputError
+from ..model.errors import Fault, InputError
 from .output import answer, print_line
 
 if TYPE_CHECKING:
@@ -102,6 +102,14 @@ def accept(plan: Plan, as_json: bool) -> None:
         data = {"verified": False, "finding": asdict(finding), "transfers": plan.transfer_count}
         answer(as_json, data, lambda: print_line(f"not correct [{finding.code}]: {finding.message}"))
         raise typer.Exit(1)
+
+
+def refuse(as_json: bool, fault: Fault) -> NoReturn:
+    """Say what is wrong with a program of another tool (exit code 1)."""
+    place: dict[str, Any] = getattr(fault.place, "_asdict", dict)()
+    data = {"verified": False, "finding": {"code": fault.code, "message": str(fault)} | place}
+    answer(as_json, data, lambda: print_line(f"not correct [{fault.code}]: {fault}"))
+    raise typer.Exit(1)
 
 
 def read_verified(file: str, as_json: bool) -> Plan:

@@ -76,10 +76,12 @@ class Size(NamedTuple):
 
 @dataclass(frozen=True)
 class Importer:
-    """A format that plans are read from: ``read(path, topology, size)``; ``sized`` if files may say the size.
+    """A format that plans are read from: ``read(path, topology, size)``.
 
     Attributes:
+        sized: whether files may say the size.
         threads: ``threads(path, topology)`` reads the program of a runtime as that runs it, at any size.
+        topology: the spec of a topology for a file, where none is given; None if there is no such topology.
     """
 
     name: str
@@ -87,15 +89,17 @@ class Importer:
     read: Callable[[str, Topology, Size], Plan]
     sized: bool = False
     threads: Callable[[str, Topology], Threads] | None = None
+    topology: Callable[[str], str] | None = None
 
 
 def importers() -> dict[str, Importer]:
     """The formats of ``stretto import --from``, by name."""
-    from . import chakra_in, msccl_in, teccl
+    from . import chakra_in, msccl_in, mscclpp_in, teccl
 
     known = (
         Importer("chakra", "Chakra traces of sends and receipts, FILE for FILE.RANK.et", chakra_in.read, sized=True),
         Importer("msccl", "MSCCL XML, out of place or in place", msccl_in.read, threads=msccl_in.read_threads),
+        Importer("mscclpp", "MSCCL++ execution plan, JSON", mscclpp_in.read, topology=mscclpp_in.default_topology),
         Importer("teccl", "TE-CCL's schedule JSON, timed again", teccl.read),
         Importer("teccl-queued", "the same, with switches in which bytes queue", partial(teccl.read, queued=True)),
     )

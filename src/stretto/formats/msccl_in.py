@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ..model.arrays import Ragged
 from ..model.collective import Collective, Workload, make_collective
-from ..model.errors import InputError, Unsupported
+from ..model.errors import Fault, InputError, Unsupported
 from ..model.kinds import BY_NAME
 from ..model.plan import COPY, REDUCE, Plan, make_plan
 from ..model.targets import TARGETS
@@ -69,7 +69,8 @@ def read(path: str, topology: Topology, size: Size) -> Plan:
     """The plan of a program for a collective of a size.
 
     Raises:
-        InputError: the file is no program, has another number of ranks, deadlocks, or moves data that is not there.
+        InputError: the file is no program, or has another number of ranks.
+        Fault: the program deadlocks, or moves data that is not there.
     """
     return _run(path, topology, size)[0]
 
@@ -183,7 +184,7 @@ class _Run:
         self.thread = {key: i for i, key in enumerate(blocks)}
 
     def run(self, where: str) -> None:
-        """Execute all steps; InputError if no threadblock can go on, or messages are left over."""
+        """Execute all steps; Fault if no threadblock can go on, or messages are left over."""
         asleep: dict[tuple[int, ...], list[tuple[int, int]]] = defaultdict(list)
         awake = deque(self.blocks)
         while awake:
@@ -205,9 +206,10 @@ class _Run:
                     awake.extend(asleep.pop((block.rank, block.send, block.channel), ()))
         for (rank, number), block in self.blocks.items():
             if block.done < len(block.steps):
-                raise InputError(f"gets stuck: gpu {rank}, tb {number} waits for ever", block.steps[block.done].at)
+                words = f"gets stuck: gpu {rank}, tb {number} waits for ever"
+                raise Fault(words, None, "deadlock", block.steps[block.done].at)
         if any(self.mail.values()):
-            raise InputError("sends what nobody receives", where)
+            raise Fault("sends what nobody receives", None, "left-over", where)
 
     def _blocked(self, block: _Block, step: _Step) -> tuple[int, ...]:
         """What a step waits for: a threadblock (rank, id), a message (sender, receiver, channel), or nothing."""
@@ -227,7 +229,8 @@ class _Run:
         if kind in RECEIVES:
             arrived = self.mail[block.receive, rank, block.channel].popleft()
             if len(arrived) != step.cnt:
-                raise InputError(f"receives {step.cnt} chunks where {len(arrived)} were sent", step.at)
+                words = f"receives {step.cnt} chunks where {len(arrived)} were sent"
+                raise Fault(words, None, "contents", step.at)
         for i in range(step.cnt):
             src, dst = ((buffer, offset + i) for buffer, offset in (step.src, step.dst))
             if kind in RECEIVES:
@@ -265,7 +268,7 @@ class _Run:
     def _content(self, rank: int, slot: Slot, step: _Step) -> _Content:
         found = self._find(rank, slot)
         if found is None:
-            raise InputError(f"uses {slot[0]}[{slot[1]}], where nothing is", step.at)
+            raise Fault(f"uses {slot[0]}[{slot[1]}], where nothing is", None, "contents", step.at)
         return found
 
     def _find(self, rank: int, slot: Slot) -> _Content | None:
@@ -286,6 +289,6 @@ class _Run:
         if len(b.writers) != 1 or b.own:
             a, b = b, a
         if a.chunk != b.chunk or len(b.writers) != 1 or b.own or not self.collective.reduces:
-            raise InputError("adds what are not parts of one sum", step.at)
+            raise Fault("adds what are not parts of one sum", None, "contents", step.at)
         self.rows[b.writers[0]][3] = REDUCE
         return _Content(a.chunk, (*a.writers, *b.writers), a.own)

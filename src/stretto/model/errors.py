@@ -4,12 +4,14 @@
     ├── InputError        a file, spec or argument is wrong: the message names it, the place and the remedy
     │   └── ArgumentError the tensors or ranks of one call do not fit together (also a ValueError and a RuntimeError,
     │                     as programs that use PyTorch expect)
+    │   └── Fault         a program of another tool was read, and does not do what it promises
     ├── Unsupported       the request is sound, but this planner or command does not serve it
     ├── Infeasible        no plan exists or none was found within the limits given
     └── PeerFailed        a process that takes part in a run died, stalled or broke the protocol (also a
                           RuntimeError, as programs that use PyTorch expect)
 
-The command line prints the message as one line and exits with 2 for each of them.
+The command line prints the message as one line and exits with 2 for each of them; with 1 for a Fault, which is the
+answer to a question.
 """
 
 from __future__ import annotations
@@ -29,6 +31,22 @@ class InputError(StrettoError):
 
 class ArgumentError(InputError, ValueError, RuntimeError):
     """The arguments of a call do not fit together; says which."""
+
+
+class Fault(InputError):
+    """A program of another tool does not do what it promises: the first thing that is wrong.
+
+    Attributes:
+        message: what is wrong, in words, without the file.
+        place: where in the program: an object whose text names the place, and whose fields are numbers.
+        code: what kind of fault.
+    """
+
+    def __init__(self, message: str, place: object, code: str, where: str | None = None) -> None:
+        self.place, self.code = place, code
+        named = place is None or message.startswith(str(place))
+        self.message = message if named else f"{place}: {message}"
+        super().__init__(self.message, where)
 
 
 class Unsupported(StrettoError):
