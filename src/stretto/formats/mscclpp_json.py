@@ -9,10 +9,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ..model.errors import Fault, InputError
+from ..model.targets import TARGETS
 from ..topologies.values import count, entry, indexes, objects, parse_json, read_text, shown
-from .mscclpp_program import MEMORY, MOST_CHANNELS, MOST_OPERATIONS, PORT, SWITCH, Chunks, ExecutionPlan, Gpu, Operation
+from .mscclpp_program import MEMORY, PORT, SWITCH, Chunks, ExecutionPlan, Gpu, Operation
 from .mscclpp_ranges import Place
 
+MOST_OPERATIONS, MOST_CHANNELS = TARGETS["mscclpp"].steps, TARGETS["mscclpp"].channels
+"""What a threadblock takes."""
 MOST_AT_ONCE, MOST_ENTRIES, MOST_BARRIERS, MOST_SEMAPHORES = 8, 10, 16, 16
 """What the arrays of one operation hold: channels, entries of src_buff or dst_buff, semaphores; barriers of a rank."""
 MOST_RANKS, MOST_CHUNKS = 4096, 1 << 20
