@@ -27,8 +27,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from msccl_executor import check
 from stretto.formats import exporters
+from stretto.formats.steps import parts_of
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import StrettoError, Unsupported
+from stretto.model.targets import TARGETS
 from stretto.planners import Entry, registered, run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
@@ -60,7 +62,7 @@ def row(entry: Entry, net: str, kind: str, folder: str, seconds: float) -> dict[
         return facts | {"outcome": "refused", "reason": str(refusal)}
     text = Path(path).read_text()
     for seed in range(3):
-        check(text, kind, n, plan.workload.chunk_count // len(plan.workload.collectives[0].piece_bytes), seed)
+        check(text, kind, n, parts_of(plan.workload.collectives[0], TARGETS["msccl"]).number, seed)
     return facts | {"outcome": "computed", "public verifier": judged(text, kind, folder)}
 
 

@@ -46,7 +46,7 @@ def main() -> None:
     parser.add_argument("-t", "--topologies", nargs="*", default=TOPOLOGIES)
     parser.add_argument("-s", "--sizes", default=",".join(SIZES), help="of the full buffer, by comma")
     parser.add_argument("-c", "--collectives", default=",".join(BUFFERED), help="by comma")
-    parser.add_argument("--sample", type=int, default=7, metavar="K", help="run every K-th cell")
+    parser.add_argument("--sample", type=int, default=13, metavar="K", help="run every K-th cell")
     parser.add_argument("--effort", default="normal", help="quick, normal or thorough")
     parser.add_argument("-o", "--output", type=Path, default=Path(__file__).parent / "out" / "targets.json")
     given = parser.parse_args()

@@ -10,8 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from stretto.choose.library import from_environment
-from stretto.choose.tuning import CROSSING, KEPT_WITHIN, read_tuning, tune
+from stretto.choose.tuning import CROSSING, KEPT_WITHIN, read_tuning, to_json, tune
 from stretto.cli import app
+from stretto.formats import exporters
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError, StrettoError
 from stretto.planners import run_planner
@@ -123,6 +124,18 @@ def test_plans_that_others_than_ranks_run_can_be_left_out():
     some = tune(star, ["allgather"], [10_000], planners=("scale-ccl", "ring"), chunks=(1,), ranks_only=True)
     assert {r.planner for r in some.ranges} == {"ring"}
     assert tune(star, ["allgather"], [10_000], planners=("scale-ccl", "ring"), chunks=(1,)).ranges[0].planner != "ring"
+
+
+def test_a_table_for_a_target_has_plans_that_the_target_can_run(tmp_path):
+    made = tune("dgx1", ["alltoall"], [4_000_000], planners=["paths"], target="msccl")
+    path = tmp_path / "table.json"
+    path.write_text(json.dumps(to_json(made)))
+    plan = read_tuning(str(path)).plan(load_topology("dgx1"), "alltoall", 4_000_000)
+    assert plan.meta["target"] == "msccl" and not plan.workload.collectives[0].evenly_cut
+    exporters()["msccl"].check(simulate(plan))
+    path.write_text(path.read_text().replace('"target": "msccl"', '"target": "mscl"'))
+    with pytest.raises(InputError, match="no target 'mscl'; did you mean msccl"):
+        read_tuning(str(path))
 
 
 def test_a_collective_that_nobody_serves_says_why():

@@ -10,6 +10,7 @@ import pytest
 
 import stretto as st
 from msccl_executor import check
+from mscclpp_executor import execute
 from stretto.formats import Size, exporters, importers
 from stretto.formats.steps import parts_of
 from stretto.model.chunks import covering, equal_parts, in_equal_parts
@@ -21,7 +22,6 @@ from stretto.planners import run_planner
 from stretto.runtime.local import run_local
 from stretto.simulate import simulate
 from stretto.verify import verify
-from test_mscclpp import execute
 
 NETS = ("zoo:Napnet", "sites:2,2")
 """Uneven links, on which sums are unlike and chunks uneven; and routers that store."""

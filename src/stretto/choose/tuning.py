@@ -23,6 +23,7 @@ from ..model.collective import Collective, Workload, make_collective
 from ..model.errors import InputError, StrettoError, Unsupported
 from ..model.kinds import KINDS
 from ..model.plan import Plan
+from ..model.targets import Target, find_target
 from ..model.topology import Topology
 from ..planners import Progress, asked_by, find, run_planner
 from ..schedule.best import Answer, ask, best_of
@@ -77,6 +78,7 @@ class Tuning:
         seed: the seed of the planners.
         root: the rank that rooted collectives start from or end at.
         ranks_only: whether only plans were compared that store chunks at no node but the ranks.
+        target: what the plans were made for (:mod:`stretto.model.targets`); None if nothing is known of it.
     """
 
     spec: str
@@ -85,6 +87,7 @@ class Tuning:
     root: int
     ranks_only: bool
     ranges: tuple[Range, ...]
+    target: str | None = None
 
     def __repr__(self) -> str:
         kinds = ", ".join(dict.fromkeys(r.collective for r in self.ranges))
@@ -108,7 +111,12 @@ class Tuning:
     def plan_of(self, row: Range, topology: Topology, size_bytes: int) -> Plan:
         """The plan of a row's planner for a size, which need not be in the row's range."""
         collective = make_collective(row.collective, topology, size_bytes, root=self.root, chunks=row.chunks)
-        return plan_one(row.planner, topology, collective, self.seed)
+        return plan_one(row.planner, topology, collective, self.seed, target=_target_of(self.target))
+
+
+def _target_of(name: str | None) -> Target | None:
+    """The target of a name, if there is one."""
+    return None if name is None else find_target(name)
 
 
 def digest_of(topology: Topology) -> str:
@@ -139,6 +147,7 @@ def tune(
     root: int = 0,
     seed: int = 0,
     ranks_only: bool = False,
+    target: str | None = None,
     progress: Progress | None = None,
 ) -> Tuning:
     """Determine the best planner for each range of sizes.
@@ -148,6 +157,7 @@ def tune(
         planners: the planners to compare. Default: those that are registered for it.
         chunks: numbers of chunks that a piece is cut into. A planner that cuts chunks itself gets the least.
         ranks_only: leave out plans that store chunks at other nodes than the ranks, as PyTorch's backend does.
+        target: what shall run the plans: a name of :data:`stretto.model.targets.TARGETS`.
     Raises:
         Unsupported: no candidate serves a collective on this topology.
     """
@@ -158,14 +168,14 @@ def tune(
     ordered = sorted(set(sizes))
     ranges: list[Range] = []
     for i, kind in enumerate(collectives):
-        race = _Race(topology, kind, root, seed, ranks_only)
+        race = _Race(topology, kind, root, seed, ranks_only, _target_of(target))
         for k, size in enumerate(ordered):
             if progress is not None:
                 progress(i * len(ordered) + k, len(collectives) * len(ordered), kind)
             for candidate in candidates:
                 race.answer(candidate, size)
         ranges += _ranges(race, candidates, ordered)
-    return Tuning(spec, digest_of(topology), seed, root, ranks_only, tuple(ranges))
+    return Tuning(spec, digest_of(topology), seed, root, ranks_only, tuple(ranges), target)
 
 
 @dataclass
@@ -177,6 +187,7 @@ class _Race:
     root: int
     seed: int
     ranks_only: bool
+    target: Target | None
     answers: dict[tuple[Candidate, int], Answer] = field(default_factory=dict)
 
     def answer(self, candidate: Candidate, size: int) -> Answer:
@@ -194,20 +205,27 @@ class _Race:
 
     def _plan(self, planner: str, chunks: int, size: int) -> Plan:
         collective = make_collective(self.kind, self.topology, size, root=self.root, chunks=chunks)
-        plan = plan_one(planner, self.topology, collective, self.seed, self.ranks_only)
+        plan = plan_one(planner, self.topology, collective, self.seed, self.ranks_only, self.target)
         verdict = verify(plan)
         if verdict.finding is not None:
             raise StrettoError(f"the plan does not verify: {verdict.finding.message}")
         return plan
 
 
-def plan_one(planner: str, topology: Topology, collective: Collective, seed: int, ranks_only: bool = False) -> Plan:
+def plan_one(
+    planner: str,
+    topology: Topology,
+    collective: Collective,
+    seed: int,
+    ranks_only: bool = False,
+    target: Target | None = None,
+) -> Plan:
     """The plan of one collective.
 
     Raises:
         StrettoError: the planner refuses, or the plan stores chunks outside the ranks although ``ranks_only``.
     """
-    plan = run_planner(planner, topology, Workload((collective,)), seed=seed)
+    plan = run_planner(planner, topology, Workload((collective,)), seed=seed, target=target)
     ends = np.concatenate((plan.src, plan.dst.values))
     if ranks_only and not np.isin(ends, collective.ranks).all():
         raise Unsupported(f"the plan of {planner} stores chunks outside the ranks")
@@ -289,13 +307,14 @@ def read_tuning(path: str) -> Tuning:
             raise InputError(f"is a table of version {data['stretto_tuning']!r}; this stretto reads {VERSION}", path)
         ranges = tuple(_range(r) for r in data["ranges"])
         whole = {key: data[key] for key in ("spec", "digest", "seed", "root", "ranks_only")}
+        _target_of(target := data.get("target"))
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", path) from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"is no table of `stretto tune`: {type(error).__name__} {error}", path) from None
     if not all(isinstance(value, kind) for value, kind in zip(whole.values(), (str, str, int, int, bool), strict=True)):
         raise InputError("is no table of `stretto tune`: a value has another type", path)
-    return Tuning(**whole, ranges=ranges)
+    return Tuning(**whole, ranges=ranges, target=target)
 
 
 def _range(data: Mapping[str, Any]) -> Range:

@@ -65,7 +65,9 @@ def plan(
 
         if collective is None:
             raise InputError("a table has no jobs; name a collective", "--tuning")
-        planner, chunks = choice_of_table(tuning, topology, collective, workload.collectives[0].size_bytes)
+        size_bytes = workload.collectives[0].size_bytes
+        planner, chunks, tuned_for = choice_of_table(tuning, topology, collective, size_bytes)
+        target = target or tuned_for
         net, workload = read_request(collective, topology, size, shard, demand, chunks=chunks, root=root)
     how: dict[str, Any] = {
         "planner": planner, "seed": seed, "effort": effort, "time_limit": time_limit, "options": given_options(option),

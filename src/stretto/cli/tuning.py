@@ -36,6 +36,7 @@ def tune(
         bool,
         Option("--ranks-only", help="Allow only plans that need no node beside the ranks, as PyTorch's backend does."),
     ] = False,
+    target: arguments.For = None,
     output: Annotated[str | None, Option("-o", "--output", help="Write the table to this file, as JSON.")] = None,
     as_json: arguments.Json = False,
 ) -> None:
@@ -54,7 +55,8 @@ def tune(
     table = tuning.tune(
         topology, kinds, [parse_size(text, "--sizes") for text in sizes.split(",")],
         planners=planners.split(",") if planners else None, chunks=[chunk_count(text) for text in chunks.split(",")],
-        root=root, seed=seed, ranks_only=ranks_only, progress=show_progress,
+        root=root, seed=seed, ranks_only=ranks_only, target=target,
+        progress=show_progress,
     )  # fmt: skip
     show_progress(1, 1, "done")
     data = tuning.to_json(table)
@@ -122,8 +124,8 @@ def _show_exported(files: list[dict[str, Any]], folder: str) -> None:
     print_line(f"wrote index.json into {folder}")
 
 
-def choice_of_table(file: str, topology: str, kind: str, size_bytes: int) -> tuple[str, int]:
-    """The planner and the number of chunks that a table names for a request."""
+def choice_of_table(file: str, topology: str, kind: str, size_bytes: int) -> tuple[str, int, str | None]:
+    """The planner and the number of chunks that a table names for a request, and the target that it is for."""
     from ..choose.tuning import read_tuning
     from ..topologies import load_topology
 
@@ -133,4 +135,4 @@ def choice_of_table(file: str, topology: str, kind: str, size_bytes: int) -> tup
     if choice is None:
         tuned = ", ".join(dict.fromkeys(r.collective for r in table.ranges))
         raise InputError(f"has no range for {kind!r}; it was made for {tuned}", file)
-    return choice.planner, choice.chunks
+    return choice.planner, choice.chunks, table.target
