@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ..model.errors import Fault
+from ..model.errors import Fault, Unsupported
 from .mscclpp_ranges import Loaded, Move, Operation, Place, Range
 from .mscclpp_run import unrolled
 
@@ -174,8 +174,7 @@ class _Check:
 
     def _new(self, at: Place | None, before: int) -> int:
         if len(self.before) > MOST_STEPS:
-            raise Fault(f"has more than {MOST_STEPS} steps in {RUNS} runs, too many to compare", at, "limit",
-                        self.program.path)  # fmt: skip
+            raise Unsupported(f"it has more than {MOST_STEPS} steps in {RUNS} runs, too many to compare")
         self.before.append(before)
         self.places.append(at)
         return len(self.before) - 1
@@ -240,7 +239,7 @@ def _cuts(program: Loaded) -> dict[Memory, list[int]]:
                 for c in inner:
                     found |= _cut(cuts[r.rank, r.memory], r.begin + c)
             if sum(map(len, cuts.values())) > MOST_STEPS:
-                raise Fault("has too many cells of memory to compare", None, "limit", program.path)
+                raise Unsupported("it has too many cells of memory to compare")
     return cuts
 
 
