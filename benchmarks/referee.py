@@ -127,7 +127,8 @@ def judge(path: str, wanted: int) -> dict[str, Any]:
     return {
         "verdict": "correct", "how": note, "collective": program.collective, "ranks": len(program.gpus),
         "size_bytes": size, "topology": net.name, "transfers": plan.transfer_count,
-        "completion_s": timeline.completion_s, "completion_over_bound": timeline.completion_s / bound.seconds, "notes": plan.meta.get("notes", []),
+        "completion_s": timeline.completion_s, "completion_over_bound": timeline.completion_s / bound.seconds,
+        "notes": plan.meta.get("notes", []),
     }  # fmt: skip
 
 
