@@ -16,7 +16,7 @@ from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
 from stretto.order import bounds, kernel_bounds, kernel_circles, kernel_cost, step
 from stretto.order import judge as judge_module
 from stretto.order import problem as problem_module
-from stretto.order.exchangeable import alike_numbers, exchangeable
+from stretto.order.exchangeable import alike_numbers, all_orders_alike, exchangeable
 from stretto.order.judge import Judge, plan_of
 from stretto.order.libraries import LIBRARIES
 from stretto.order.messages import Share, expand
@@ -179,6 +179,14 @@ def test_machines_that_look_alike_and_numbers_that_are_alike_are_seen():
     assert exchangeable(problem_of(joined, simple_ring)).tolist() == [-1, 0, -1, 2]
     numbers = {t: alike_numbers(problem_of(st.topology("fullmesh:4"), t)) for t in (simple_ring, doubling, tree)}
     assert numbers == {simple_ring: True, doubling: True, tree: False}
+
+
+def test_every_order_is_best_where_all_send_to_all_at_once():
+    found = st.order(uneven(12), "gloo", "alltoall", "1MB")
+    assert found.proven
+    assert found.order == found.before
+    # rings and pairwise exchanges are not so
+    assert not any(all_orders_alike(problem_of(uneven(5), traffic)) for traffic in (simple_ring, pairwise))
 
 
 def test_messages_wait_as_traffic_says():

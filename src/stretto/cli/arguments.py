@@ -55,9 +55,10 @@ def complete_source(incomplete: str) -> list[str]:
 
 
 def complete_library(incomplete: str) -> list[str]:
+    from ..order.answer import ALIASES
     from ..order.libraries import LIBRARIES
 
-    return _beginning((*LIBRARIES, "torchrun"), incomplete)
+    return _beginning((*LIBRARIES, *ALIASES), incomplete)
 
 
 def complete_order_format(incomplete: str) -> list[str]:

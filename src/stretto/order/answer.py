@@ -25,6 +25,9 @@ from .traffic import Library
 TORCHRUN = "torchrun"
 """What torchrun starts with its usual backend, NCCL: it gives machines numbers in the order of their names."""
 
+ALIASES = {TORCHRUN: "nccl", "mpi": "openmpi"}
+"""Other names of libraries."""
+
 
 @dataclass(frozen=True, eq=False)
 class Order:
@@ -160,7 +163,8 @@ def order(
     """Find the order of machines with which a library ends a step soonest.
 
     Args:
-        library: a name in :data:`stretto.order.libraries.LIBRARIES`, or "torchrun" (NCCL, and machines sorted by name).
+        library: a name in :data:`stretto.order.libraries.LIBRARIES` or :data:`ALIASES`; "torchrun" is NCCL and sorts
+            machines by name, "mpi" is Open MPI.
         collective, size: what all ranks do, and the full buffer; or of groups that do not say theirs.
         groups: families of parallel groups, see :func:`stretto.order.step.families`, or the path of a JSON file.
         root: of a rooted collective, a rank.
@@ -183,11 +187,15 @@ def order(
     number = np.repeat(np.arange(net.count), seats)
     stages = tuple(stage_of(family, lib, number) for family in asked)
     problem = Problem(net, stages, seats, np.arange(int(seats.max())))
-    before_s = Judge(problem).stages_s(before)
+    judge = Judge(problem)
+    before_s = judge.stages_s(before)
     if gpus and lib.inside and len(problem.inside) > 1:
-        problem = replace(problem, inside=find_inside(problem, before))
-    found = find_order(problem, before, effort)
-    after_s = Judge(problem).stages_s(found.order)
+        inside = find_inside(problem, before)
+        if not np.array_equal(inside, problem.inside):
+            problem = replace(problem, inside=inside)
+            judge = Judge(problem)
+    found = find_order(problem, before, effort, judge)
+    after_s = judge.stages_s(found.order)
     total_s = float(sum(t.max() for t in before_s))
     if found.seconds > total_s:
         raise AssertionError("the order given is one of those that are compared")
@@ -206,9 +214,9 @@ def library_named(name: str) -> Library:
         InputError: there is none; names those there are.
     """
     known = libraries.LIBRARIES
-    lib = known.get("nccl" if name == TORCHRUN else name)
+    lib = known.get(ALIASES.get(name, name))
     if lib is None:
-        raise InputError(f"there is no library {name!r}; there are {', '.join((*known, TORCHRUN))}", "library")
+        raise InputError(f"there is no library {name!r}; there are {', '.join((*known, *ALIASES))}", "library")
     return lib
 
 

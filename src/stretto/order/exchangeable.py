@@ -8,6 +8,9 @@ from ..model.arrays import Int64
 from .messages import Share
 from .problem import Problem
 
+MOST_COMPARED = 300_000
+"""Messages of all phases up to which traffic is compared with itself, about 2 us of CPU each."""
+
 
 def exchangeable(problem: Problem) -> Int64:
     """int64[machines], the machine before each that can be exchanged with it, -1 for none.
@@ -69,8 +72,20 @@ def alike_numbers(problem: Problem) -> bool:
     return 1 << len(bits) == n and all(_keeps(problem, numbers ^ bit) for bit in bits)
 
 
+def all_orders_alike(problem: Problem) -> bool:
+    """Whether every order takes as long: exchanging two numbers, and moving all by one, leaves the traffic as it is."""
+    n = len(problem.seats)
+    if np.ptp(problem.seats):
+        return False
+    numbers = np.arange(n)
+    exchanged = np.concatenate(([1, 0], numbers[2:]))
+    return _keeps(problem, exchanged) and _keeps(problem, (numbers + 1) % n)
+
+
 def _keeps(problem: Problem, moved: Int64) -> bool:
     """Whether giving each number's machine another number leaves what is sent, and what waits for what, as it is."""
+    if sum(len(p.src) for stage in problem.stages for s in stage.shares for p in s.traffic.phases) > MOST_COMPARED:
+        return False
     size = int(problem.seats[0])
     ranks = (moved[:, None] * size + np.arange(size)).ravel()
     return all(

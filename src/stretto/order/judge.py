@@ -20,7 +20,7 @@ from ..simulate import Pattern, simulate
 from . import kernel_cost
 from .messages import Messages, Share
 from .network import Machines
-from .problem import MOST_FOLLOWED, MOST_SIMULATED, Problem, Stage
+from .problem import MOST_FOLLOWED, MOST_SIMULATED, Problem
 
 RUNS = 1000
 """Orders that a search simulates, about."""
@@ -73,7 +73,8 @@ class Judge:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self._known: dict[bytes, float] = {}
+        self._known: dict[bytes, list[Float64]] = {}
+        self._parts: dict[tuple[int, int, int | None], Problem] = {}
 
     @property
     def exact(self) -> bool:
@@ -82,14 +83,14 @@ class Judge:
 
     def seconds(self, order: Int64) -> float:
         """The time of all stages, one after the other."""
-        key = order.tobytes()
-        if key not in self._known:
-            self._known[key] = float(sum(t.max() for t in self.stages_s(order)))
-        return self._known[key]
+        return float(sum(ends_s.max() for ends_s in self.stages_s(order)))
 
     def stages_s(self, order: Int64) -> list[Float64]:
         """For each stage float64[collectives], when each of its collectives has ended."""
-        return [_stage_s(self.problem, stage, order) for stage in self.problem.stages]
+        key = order.tobytes()
+        if key not in self._known:
+            self._known[key] = [self._stage_s(number, order) for number in range(len(self.problem.stages))]
+        return self._known[key]
 
     @cached_property
     def _patterns(self) -> list[tuple[Messages, Pattern]]:
@@ -107,32 +108,37 @@ class Judge:
             total += float(pattern.arrivals_s(machines.topology, route, messages.size_bytes).max())
         return total
 
+    def _stage_s(self, number: int, order: Int64) -> Float64:
+        """float64[collectives], when each collective of a stage has ended."""
+        stage = self.problem.stages[number]
+        short = self._part(number, stage.most_times(MOST_SIMULATED))
+        ends_s = _run(self.problem.machines, short.stages[0].messages, self.problem.nodes(order))
+        if short.stages[0] is stage:
+            return ends_s
+        return ends_s * (self._followed_s(number, order) / _bound_s(short, order))
 
-def _stage_s(problem: Problem, stage: Stage, order: Int64) -> Float64:
-    """float64[collectives], when each collective of a stage has ended."""
-    nodes = problem.nodes(order)
-    short = stage.cut(stage.most_times(MOST_SIMULATED))
-    ends_s = _run(problem.machines, short.messages, nodes)
-    if short is stage:
-        return ends_s
-    return ends_s * (_followed_s(problem, stage, order) / _bound_s(problem, short, order))
+    def _followed_s(self, number: int, order: Int64) -> float:
+        """The bound of a stage in some order; of very long phases by their first times, and the pace of these."""
+        stage = self.problem.stages[number]
+        most = stage.most_times(MOST_FOLLOWED)
+        first_s = total_s = _bound_s(self._part(number, most), order)
+        for p in range(max(len(share.traffic.phases) for share in stage.shares) if most else 0):
+            left = max(_times(share, p) for share in stage.shares) - most
+            if left > 0:
+                half_s = _bound_s(self._part(number, most, p), order)
+                total_s += left * (first_s - half_s) / (most - most // 2)
+        return total_s
+
+    def _part(self, number: int, most_times: int, halved: int | None = None) -> Problem:
+        """One stage with no phase sent more than so often; kept, since its messages are the same in all orders."""
+        key = number, most_times, halved
+        if key not in self._parts:
+            self._parts[key] = self.problem.of_stage(self.problem.stages[number].cut(most_times, halved))
+        return self._parts[key]
 
 
-def _followed_s(problem: Problem, stage: Stage, order: Int64) -> float:
-    """The bound of a stage in some order; of very long phases by their first times, and the pace of these."""
-    most = stage.most_times(MOST_FOLLOWED)
-    first_s = total_s = _bound_s(problem, stage.cut(most), order)
-    for p in range(max(len(share.traffic.phases) for share in stage.shares) if most else 0):
-        left = max(_times(share, p) for share in stage.shares) - most
-        if left > 0:
-            half_s = _bound_s(problem, stage.cut(most, p), order)
-            total_s += left * (first_s - half_s) / (most - most // 2)
-    return total_s
-
-
-def _bound_s(problem: Problem, stage: Stage, order: Int64) -> float:
-    """The bound of one stage in some order."""
-    one = problem.of_stage(stage)
+def _bound_s(one: Problem, order: Int64) -> float:
+    """The bound of one order."""
     rows = one.rows
     bounds = at_speed(kernel_cost.order_bounds, float(len(rows.kind)))(order[None], one.kinds, rows, one.net)
     return float(bounds[0])

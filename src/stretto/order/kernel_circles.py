@@ -1,4 +1,8 @@
-"""How short a circle through all machines can be at best, by trees (Held and Karp, Operations Research 18, 1970)."""
+"""Circles through all machines: short ones, and how short one can be at best.
+
+Short ones by exchanges of two edges, and by moving up to three machines elsewhere (2-opt and or-opt), where a machine
+looks at its nearest ones alone. The bound is by trees (Held and Karp, Operations Research 18, 1970).
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,115 @@ ROUNDS = 150
 
 FIRST_STEP, LAST_STEP = 0.1, 1e-4
 """By what part of the mean pair's length a price changes for each edge too many, at first and at last."""
+
+
+NEAR = 10
+"""Machines that a machine looks at."""
+
+
+def shorten(order: Int64, length: Float64, near: Int64) -> None:
+    """Make a circle shorter in place until no exchange helps.
+
+    Args:
+        length: float64[machines, machines], symmetric.
+        near: int64[machines, few], the nearest machines of each.
+    """
+    n = len(order)
+    at = np.empty(n, dtype=np.int64)
+    for i in range(n):
+        at[order[i]] = i
+    improved = True
+    while improved:
+        improved = False
+        for a in range(n):
+            while _exchange(a, order, at, length, near) or _move(a, order, at, length, near):
+                improved = True
+
+
+def _exchange(a: int, order: Int64, at: Int64, length: Float64, near: Int64) -> bool:
+    """Join ``a`` to a near machine and turn the part between round, if the circle is shorter then."""
+    n = len(order)
+    for step in (1, -1):
+        b = order[(at[a] + step) % n]
+        for k in range(near.shape[1]):
+            c = near[a, k]
+            if length[a, c] >= length[a, b]:
+                break
+            d = order[(at[c] + step) % n]
+            gain = length[a, b] + length[c, d] - length[a, c] - length[b, d]
+            if gain > 1e-12 * length[a, b] and b != c and d != a:
+                # a b ... c d becomes a c ... b d; backward, d c ... b a becomes d b ... c a
+                first, last = (at[b], at[c]) if step == 1 else (at[c], at[b])
+                _turn(first, last, order, at)
+                return True
+    return False
+
+
+def _turn(first: int, last: int, order: Int64, at: Int64) -> None:
+    """Turn the part from one place to another round, across the end of the array if need be."""
+    n = len(order)
+    for _ in range(((last - first) % n + 1) // 2):
+        u, v = order[first], order[last]
+        order[first], order[last] = v, u
+        at[v], at[u] = first, last
+        first, last = (first + 1) % n, (last - 1) % n
+
+
+def _move(a: int, order: Int64, at: Int64, length: Float64, near: Int64) -> bool:
+    """Move ``a``, with up to two machines that follow, next to a near machine, if the circle is shorter then."""
+    n = len(order)
+    if n < 8:
+        return False
+    for count in range(1, 4):
+        i = at[a]
+        before, last, after = order[(i - 1) % n], order[(i + count - 1) % n], order[(i + count) % n]
+        taken = length[before, a] + length[last, after] - length[before, after]
+        for k in range(near.shape[1]):
+            c = near[a, k]
+            if length[a, c] >= taken:
+                break
+            if (at[c] - i) % n < count:
+                continue
+            # a next to c: either c a ... last d, or d last ... a c
+            for step in (1, -1):
+                d = order[(at[c] + step) % n]
+                if (at[d] - i) % n < count:
+                    continue
+                gain = taken - (length[c, a] + length[last, d] - length[c, d])
+                if gain > 1e-12 * taken:
+                    _put(i, count, c, step, order, at)
+                    return True
+    return False
+
+
+def _put(i: int, count: int, c: int, step: int, order: Int64, at: Int64) -> None:
+    """Take ``count`` machines from the place ``i`` on, and put them after ``c``, or (step -1) in reverse before it."""
+    n = len(order)
+    part = np.empty(count, dtype=np.int64)
+    for k in range(count):
+        part[k] = order[(i + k) % n]
+    # close the gap by moving what is between the part and its new place
+    v = i
+    if (at[c] - i) % n <= n // 2:
+        moved = (at[c] - i) % n - count + (1 if step == 1 else 0)
+        for _ in range(moved):
+            u = order[(v + count) % n]
+            order[v] = u
+            at[u] = v
+            v = (v + 1) % n
+    else:
+        v = (i + count - 1) % n
+        moved = (i - at[c]) % n - (1 if step == 1 else 0)
+        for _ in range(moved):
+            u = order[(v - count) % n]
+            order[v] = u
+            at[u] = v
+            v = (v - 1) % n
+        v = (v - count + 1) % n
+    for k in range(count):
+        u = part[k] if step == 1 else part[count - 1 - k]
+        order[(v + k) % n] = u
+        at[u] = (v + k) % n
 
 
 def shortest_circle_bound(length: Float64) -> float:

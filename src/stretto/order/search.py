@@ -10,7 +10,7 @@ from ..kernels import at_speed
 from ..model.arrays import Int64
 from . import kernel_cost, kernel_local
 from .bounds import any_order_bound
-from .exchangeable import alike_numbers, exchangeable
+from .exchangeable import alike_numbers, all_orders_alike, exchangeable
 from .judge import Judge
 from .problem import Problem
 from .starts import starts
@@ -20,6 +20,9 @@ MOST_EXACT = 9
 
 BUDGETS = {"quick": 3e5, "normal": 2e6, "thorough": 3e7}
 """By effort: messages that the local search may add to the loads or take out, about 0.25 us of CPU each."""
+
+STARTS = 4
+"""Orders from which the local search begins: the best of those that :mod:`.starts` has."""
 
 COMPARED = 8
 """Orders of the local search that are compared by their bounds."""
@@ -46,7 +49,7 @@ class Found:
         seconds: what the simulator says.
         bound_s: no order ends sooner.
         judged: orders that were simulated.
-        exact: whether all messages were simulated.
+        exact: whether its time and the bound can be compared: all messages were simulated, or all orders are alike.
     """
 
     order: Int64
@@ -61,14 +64,18 @@ class Found:
         return self.exact and self.bound_s >= self.seconds * (1 - TOLERANCE)
 
 
-def find_order(problem: Problem, given: Int64, effort: str = "normal") -> Found:
+def find_order(problem: Problem, given: Int64, effort: str = "normal", judge: Judge | None = None) -> Found:
     """The order that ends soonest of all that the search comes across; never later than the one given.
 
     Args:
         given: int64[machines], the order to be better than.
         effort: "quick", "normal" or "thorough".
+        judge: of the problem; it keeps what it has simulated.
     """
-    judge = Judge(problem)
+    judge = judge or Judge(problem)
+    if all_orders_alike(problem):
+        seconds = judge.seconds(given)
+        return Found(given, seconds, seconds, 1, True)
     tried = [given, *_promising(problem, local_search(problem, given, BUDGETS[effort]))]
     best = min(tried, key=judge.seconds)
     judged = len({o.tobytes() for o in tried})
@@ -99,13 +106,16 @@ def local_search(problem: Problem, given: Int64, budget: float) -> list[Int64]:
     )  # fmt: skip
     descend = at_speed(kernel_local.descend, budget)
     found: dict[bytes, tuple[float, Int64]] = {}
-    begins = {o.tobytes(): o for o in (given, *starts(problem))}
-    left = budget
     random = np.random.default_rng(0)
     shape = problem.machines.counts
-    for number, begin in enumerate(begins.values()):
+    for begin in (given, *starts(problem)):
         order = begin.copy()
-        cost, spent = descend(order, shape, entries, phases, net, state, left / (len(begins) - number + 1))
+        found[order.tobytes()] = descend(order, shape, entries, phases, net, state, 0.0)[0], order
+    best_starts = sorted(found.values(), key=lambda entry: entry[0])[:STARTS]
+    left = budget - 3.0 * len(entries.phase) * len(found)
+    for number, (_, begin) in enumerate(best_starts):
+        order = begin.copy()
+        cost, spent = descend(order, shape, entries, phases, net, state, left / (len(best_starts) - number + 1))
         left -= spent
         found.setdefault(order.tobytes(), (cost, order))
     # what is left goes into parts that are taken out of the best order and put in elsewhere

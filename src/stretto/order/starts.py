@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..kernels import at_speed
 from ..model.arrays import Float64, Int64
+from . import kernel_circles
 from .problem import Problem
 
 
@@ -28,11 +30,33 @@ def pair_costs(problem: Problem) -> tuple[Float64, Float64]:
 
 
 def starts(problem: Problem) -> list[Int64]:
-    """Orders by nearest neighbour, by joining the ends of the cheapest pairs, and by clusters, for both costs."""
+    """Orders by clusters, and short circles that begin from clusters, nearest neighbours and the cheapest pairs.
+
+    A circle is short by the sum of its pairs' times until arrival (what goes round waits for all of them in turn), or
+    by the sum of high powers of the times on the slowest link (what keeps on going waits for the slowest pair).
+    """
+    seconds, whole = pair_costs(problem)
     orders = []
-    for cost in pair_costs(problem):
-        orders += [nearest(cost), joined(cost), clustered(cost)]
+    for cost in (whole, (seconds / max(float(seconds.max()), 1e-30)) ** SLOWEST_POWER):
+        clusters = clustered(cost)
+        orders += [clusters, circle(clusters, cost), circle(nearest(cost), cost), circle(joined(cost), cost)]
     return [seated(problem, order) for order in orders]
+
+
+def circle(order: Int64, cost: Float64) -> Int64:
+    """A shorter circle, by exchanges from this one; a pair costs the mean of both ways."""
+    n = len(order)
+    shorter = order.copy()
+    if n > 3:
+        length = (cost + cost.T) / 2
+        apart = np.where(np.eye(n, dtype=np.bool_), np.inf, length)
+        near = apart.argsort(axis=1, kind="stable")[:, : min(kernel_circles.NEAR, n - 1)]
+        at_speed(kernel_circles.shorten, 1000.0 * n)(shorter, length, near)
+    return shorter
+
+
+SLOWEST_POWER = 8
+"""Power by which the slowest pair of a circle counts most."""
 
 
 def seated(problem: Problem, order: Int64) -> Int64:
