@@ -14,13 +14,14 @@ import pytest
 from typer.testing import CliRunner
 
 from msccl_clock import seconds
-from stretto.choose.exports import LARGEST_BYTES, BrokenPromise, write_table
+from stretto.choose.exports import LARGEST_BYTES, write_table
+from stretto.choose.programs import BrokenPromise, read_back, run_s
 from stretto.choose.spans import TOLERANCE
-from stretto.choose.tuning import to_json, tune
+from stretto.choose.tuning import Range, Tuning, digest_of, to_json, tune
 from stretto.cli import app
 from stretto.formats import Exporter, exporters
 from stretto.model.collective import Workload, make_collective
-from stretto.model.errors import Unsupported
+from stretto.model.errors import InputError, Unsupported
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import assume_messages, load_topology
@@ -171,9 +172,9 @@ def test_files_of_an_earlier_export_are_removed_and_others_kept(table, tmp_path)
 
 
 def test_a_table_of_which_a_format_can_hold_nothing_says_why(tmp_path):
-    table = tune("sites:2,2", ["allgather"], [10_000], planners=("scale-ccl",), chunks=(1,))
-    with pytest.raises(Unsupported, match=r"msccl can hold none of its plans: .* is no rank"):
-        write_table(table, assume_messages(load_topology("sites:2,2")), exporters()["msccl"], str(tmp_path))
+    table = tune(NET, ["scatter"], [10_000], planners=("shortest-path",), chunks=(1,))
+    with pytest.raises(Unsupported, match=r"msccl can hold none of its plans: msccl does not run scatter"):
+        write_table(table, network(), exporters()["msccl"], str(tmp_path))
     assert os.listdir(tmp_path) == []
 
 
@@ -193,3 +194,44 @@ def test_a_single_plan_says_how_long_its_program_takes(tmp_path):
     assert any("longer than the plan" in note for note in said["notes"])
     done = runner.invoke(app, ["export", plan, "--to", "csv", "-o", str(tmp_path / "plan.csv"), "--json"])
     assert "program_s" not in json.loads(done.stdout)
+
+
+def row_of(net: str, kind: str, planner: str, begin: int, end: int | None) -> Tuning:
+    """A table with one row."""
+    measured = ((max(begin, 1000), 1.0), (end or 256_000_000, 1.0))
+    spec = load_topology(net)
+    row = Range(kind, begin, end, planner, 1, measured)
+    return Tuning(net, digest_of(assume_messages(spec)), 0, 0, False, (row,))
+
+
+def test_trees_with_unlike_shares_are_planned_for_the_target(tmp_path):
+    """AllGather on dgx1 above 1 MB, which no file was written for: its chunks are not equal."""
+    table = row_of("dgx1", "allgather", "forest", 2_000_000, 8_000_000)
+    net = assume_messages(load_topology("dgx1"))
+    written = write_table(table, net, exporters()["msccl"], str(tmp_path))
+    assert all(f["file"] is not None for f in written)
+    for f in written:
+        for end in f["ends"]:
+            assert 0.9 < end["program_s"] / end["table_s"] <= 1 + TOLERANCE
+
+
+def test_a_table_for_the_target_says_what_its_programs_take(tmp_path):
+    """Switches copy for plans and not for programs: one table promises too much, the other what there is."""
+    sizes, net = [4_000, 1_000_000], assume_messages(load_topology("star:8"))
+    plain, fitting = (
+        tune("star:8", ["allgather"], sizes, planners=("shortest-path",), chunks=(1,), target=target)
+        for target in (None, "msccl")
+    )
+    with pytest.raises(BrokenPromise, match=r"the program for msccl takes .* % more than"):
+        write_table(plain, net, exporters()["msccl"], str(tmp_path))
+    (told,) = fitting.ranges
+    assert told.measured[0][1] > 1.4 * plain.ranges[0].measured[0][1]
+    written = write_table(fitting, net, exporters()["msccl"], str(tmp_path))
+    threads = read_back(str(tmp_path / written[0]["file"]), exporters()["msccl"], net)
+    for size, seconds_ in told.measured:
+        assert run_s(threads, size) == pytest.approx(seconds_, rel=TOLERANCE)
+
+
+def test_a_table_for_another_target_is_refused(table, tmp_path):
+    with pytest.raises(InputError, match="was made for torch; make one for msccl"):
+        write_table(replace(table, target="torch"), network(), exporters()["msccl"], str(tmp_path))

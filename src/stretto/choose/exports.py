@@ -13,23 +13,22 @@ import os
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from ..formats import Exporter, Importer, atomic_file, importers, make_folder
-from ..formats.threads import Threads, at_size, in_write_order
+from ..formats import Exporter, atomic_file, make_folder
 from ..model.errors import InputError, StrettoError, Unsupported
 from ..model.plan import Plan
+from ..model.targets import TARGETS, find_target
 from ..model.timeline import Timeline
 from ..model.topology import Topology
 from ..model.units import format_size, format_time
 from ..simulate import simulate
-from ..verify import verify
+from .programs import BrokenPromise, Written, read_back, runnable, without
 from .spans import TOLERANCE, Probe, Span, spans
-from .tuning import Range, Tuning
+from .tuning import Range, Tuning, plan_one
 
 LARGEST_BYTES = 16 << 30
 """The largest full buffer for which a program is written: what communication benchmarks end with."""
@@ -41,83 +40,6 @@ ALIGNMENT_BYTES = 16
 """Bytes that a chunk has at least where programs are compared."""
 
 
-class BrokenPromise(StrettoError):
-    """A program does not do what its row of the table says; names the row."""
-
-
-def program_s(timeline: Timeline, format: Exporter) -> float | None:
-    """Seconds that a runtime takes for a plan as a program of a format; None where nothing says how it runs that.
-
-    Raises:
-        Unsupported: the format cannot express the plan.
-        BrokenPromise: the program, read back, does not do what the plan promises.
-    """
-    if runnable(format) is None:
-        return None
-    plan = timeline.plan
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "program")
-        format.write(timeline, path)
-        try:
-            threads = read_back(path, format, plan.topology)
-        except InputError as error:
-            raise BrokenPromise(f"the file for {format.name} {_without(path, error)}") from None
-    return run_s(threads, plan.workload.collectives[0].size_bytes)
-
-
-@dataclass(frozen=True)
-class Written:
-    """A file that a runtime can run, read back.
-
-    Attributes:
-        timeline: of the plan that was written. text: the file, as bytes. notes: what the format could not keep.
-        threads: the file as its runtime runs it.
-    """
-
-    timeline: Timeline
-    text: bytes
-    notes: tuple[str, ...]
-    threads: Threads
-
-    def run_s(self, size_bytes: int) -> float:
-        """Seconds that the runtime takes for a full buffer of a size; infinite if it has too few bytes."""
-        return self._run_s(size_bytes)
-
-    @cached_property
-    def _run_s(self) -> Callable[[int], float]:
-        return cache(partial(run_s, self.threads))
-
-
-def run_s(threads: Threads, size_bytes: int) -> float:
-    """Seconds that a runtime takes for a program and a full buffer; infinite if it is too small for the chunks."""
-    try:
-        run = at_size(threads, size_bytes)
-    except InputError:
-        return float("inf")
-    return simulate(run.plan, follows=run.follows).completion_s
-
-
-def runnable(format: Exporter) -> Importer | None:
-    """How files of a format are read back as their runtime runs them; None where nothing says how it does."""
-    found = importers().get(format.name)
-    return found if found is not None and found.threads is not None else None
-
-
-def read_back(path: str, format: Exporter, topology: Topology) -> Threads:
-    """A written file as its runtime runs it.
-
-    Raises:
-        InputError: the file is not what the format asks for, or does not do what its collective promises.
-    """
-    reader = runnable(format)
-    assert reader is not None and reader.threads is not None
-    threads = reader.threads(path, topology)
-    finding = verify(in_write_order(threads)).finding
-    if finding is not None:
-        raise InputError(f"is not correct: {finding.message}", path)
-    return threads
-
-
 def write_table(table: Tuning, topology: Topology, format: Exporter, folder: str) -> list[dict[str, Any]]:
     """Write the programs of a table and ``index.json`` into a folder, all of them or, on an error, none.
 
@@ -126,9 +48,12 @@ def write_table(table: Tuning, topology: Topology, format: Exporter, folder: str
     Returns:
         the entries of ``index.json``, see docs/tuning.md.
     Raises:
+        InputError: the table is for another target.
         BrokenPromise: a program is not correct, or it takes 5 % longer than the table says.
         Unsupported: the format can express no plan of the table.
     """
+    if table.target not in (None, format.name) and runnable(format) is not None:
+        raise InputError(f"was made for {table.target}; make one for {format.name}, or for no target", "table")
     make_folder(folder)
     with tempfile.TemporaryDirectory(prefix=".export.", dir=folder) as made:
         entries = [entry for row in table.ranges for entry in _Row(table, row, topology, format, made).write()]
@@ -198,12 +123,38 @@ class _Row:
         return self._entry(name, begin, end) | {"notes": list(notes or ()), "planned_bytes": size}
 
     def _probe(self, size_bytes: int) -> Probe:
-        timeline = simulate(self.plan(size_bytes))
-        try:
-            program = self._written(timeline, "probe", None)
-        except Unsupported as error:  # a runtime then does what it does without a table
-            return Probe(size_bytes, timeline.completion_s, None, str(error))
-        return Probe(size_bytes, timeline.completion_s, program)
+        """What the row's planner takes for a size, and the program of it: of a plan for the format's target, or of the
+        plan itself if that is quicker."""
+        program, refusal = self._best(size_bytes)
+        if self.table.target is not None and program is not None:
+            return Probe(size_bytes, program.run_s(size_bytes), program)
+        return Probe(size_bytes, simulate(self.plan(size_bytes)).completion_s, program, refusal)
+
+    def _best(self, size_bytes: int) -> tuple[Written | None, str | None]:
+        """The quickest program of the row's planner for a size; or why there is none."""
+        makers: list[Callable[[int], Plan]] = [self.plan]
+        if self.table.target is None and self.format.name in TARGETS:
+            makers.insert(0, self._plan_for_target)
+        found: list[Written] = []
+        refusals: list[str] = []
+        for make in makers:
+            try:
+                found.append(self._written(simulate(make(size_bytes)), "probe", None))
+            except BrokenPromise:
+                raise
+            except StrettoError as error:  # a runtime then does what it does without a table
+                refusals.append(str(error))
+            else:
+                if found[-1].run_s(size_bytes) <= (1 + TOLERANCE) * simulate(self.plan(size_bytes)).completion_s:
+                    break
+        if not found:
+            return None, refusals[0]
+        return min(found, key=lambda program: program.run_s(size_bytes)), None
+
+    def _plan_for_target(self, size_bytes: int) -> Plan:
+        collective = self.table.collective(self.row, self.topology, size_bytes)
+        target = find_target(self.format.name)
+        return plan_one(self.row.planner, self.topology, collective, self.table.seed, target=target)
 
     def _written(self, timeline: Timeline, name: str, sizes: tuple[int, int] | None) -> Written:
         """A plan as a file, read back.
@@ -215,9 +166,9 @@ class _Row:
         given = (sizes,) if sizes is not None and self.format.sized else ()
         notes = self.format.write(timeline, path, *given)
         try:
-            threads = read_back(path, self.format, self.topology)
+            threads = read_back(path, self.format, timeline.plan.topology)
         except InputError as error:
-            raise BrokenPromise(f"{self.title}: the file for {self.format.name} {_without(path, error)}") from None
+            raise BrokenPromise(f"{self.title}: the file for {self.format.name} {without(path, error)}") from None
         return Written(timeline, Path(path).read_bytes(), tuple(notes or ()), threads)
 
     def _span(self, span: Span, number: int, count: int) -> dict[str, Any]:
@@ -251,8 +202,3 @@ class _Row:
             f"{self.title}: for {size} the program for {self.format.name} takes {format_time(takes)}, "
             f"{100 * probe.differs(program):.1f} % more than the {format_time(probe.promised_s)} of the table"
         )
-
-
-def _without(path: str, error: InputError) -> str:
-    """The message of an error about a file that is gone when somebody reads it, without the file's name."""
-    return str(error).removeprefix(path).lstrip(",: ")

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from ..formats import exporters
 from ..model.collective import Collective, Workload, make_collective
 from ..model.errors import InputError, StrettoError, Unsupported
 from ..model.kinds import KINDS
@@ -26,9 +27,12 @@ from ..model.plan import Plan
 from ..model.targets import Target, find_target
 from ..model.topology import Topology
 from ..planners import Progress, asked_by, find, run_planner
-from ..schedule.best import Answer, ask, best_of
+from ..schedule.best import Answer, ask, best_of, completion_s
+from ..simulate import simulate
 from ..topologies import assume_messages, load_topology
 from ..verify import verify
+from .exportable import exportable
+from .programs import program_s
 
 VERSION = 1
 """Of the file format."""
@@ -78,7 +82,8 @@ class Tuning:
         seed: the seed of the planners.
         root: the rank that rooted collectives start from or end at.
         ranks_only: whether only plans were compared that store chunks at no node but the ranks.
-        target: what the plans were made for (:mod:`stretto.model.targets`); None if nothing is known of it.
+        target: what the plans are for (:mod:`stretto.model.targets`), None for none. Plans for a runtime of programs
+            were compared by what it takes for their programs.
     """
 
     spec: str
@@ -110,8 +115,12 @@ class Tuning:
 
     def plan_of(self, row: Range, topology: Topology, size_bytes: int) -> Plan:
         """The plan of a row's planner for a size, which need not be in the row's range."""
-        collective = make_collective(row.collective, topology, size_bytes, root=self.root, chunks=row.chunks)
-        return plan_one(row.planner, topology, collective, self.seed, target=_target_of(self.target))
+        goal = _target_of(self.target)
+        return plan_one(row.planner, topology, self.collective(row, topology, size_bytes), self.seed, target=goal)
+
+    def collective(self, row: Range, topology: Topology, size_bytes: int) -> Collective:
+        """The collective of a row, of a size."""
+        return make_collective(row.collective, topology, size_bytes, root=self.root, chunks=row.chunks)
 
 
 def _target_of(name: str | None) -> Target | None:
@@ -157,7 +166,7 @@ def tune(
         planners: the planners to compare. Default: those that are registered for it.
         chunks: numbers of chunks that a piece is cut into. A planner that cuts chunks itself gets the least.
         ranks_only: leave out plans that store chunks at other nodes than the ranks, as PyTorch's backend does.
-        target: what shall run the plans: a name of :data:`stretto.model.targets.TARGETS`.
+        target: what shall run the plans. If that is a runtime of programs, plans are compared by what it takes.
     Raises:
         Unsupported: no candidate serves a collective on this topology.
     """
@@ -195,13 +204,19 @@ class _Race:
         key = candidate, size
         if key not in self.answers:
             planner, chunks = candidate
-            answer = ask(f"{planner}, {chunks} chunks", partial(self._plan, planner, chunks, size))
+            answer = ask(f"{planner}, {chunks} chunks", partial(self._plan, planner, chunks, size), self._score_s)
             self.answers[key] = replace(answer, plan=None)
         return self.answers[key]
 
     def completion_s(self, candidate: Candidate, size: int) -> float:
         """Seconds; infinite where the candidate refuses."""
         return self.answer(candidate, size).score_s
+
+    def _score_s(self, plan: Plan) -> float:
+        """Seconds that the target takes for the program of a plan, or else the plan's completion."""
+        format = None if self.target is None else exporters().get(self.target.name)
+        takes_s = None if format is None else program_s(simulate(plan), format)
+        return completion_s(plan) if takes_s is None else takes_s
 
     def _plan(self, planner: str, chunks: int, size: int) -> Plan:
         collective = make_collective(self.kind, self.topology, size, root=self.root, chunks=chunks)
@@ -220,12 +235,17 @@ def plan_one(
     ranks_only: bool = False,
     target: Target | None = None,
 ) -> Plan:
-    """The plan of one collective.
+    """The plan of one collective, for a target or for none.
 
     Raises:
         StrettoError: the planner refuses, or the plan stores chunks outside the ranks although ``ranks_only``.
     """
-    plan = run_planner(planner, topology, Workload((collective,)), seed=seed, target=target)
+    work = Workload((collective,))
+
+    def make(goal: Target | None) -> Plan:
+        return run_planner(planner, topology, work, seed=seed, target=goal)
+
+    plan = make(None) if target is None else exportable(make, target)
     ends = np.concatenate((plan.src, plan.dst.values))
     if ranks_only and not np.isin(ends, collective.ranks).all():
         raise Unsupported(f"the plan of {planner} stores chunks outside the ranks")

@@ -71,7 +71,7 @@ def export(
 
 def _times(timeline: Timeline, format: Exporter, data: dict[str, Any], as_json: bool) -> list[str]:
     """Say how long the program takes as its runtime runs it, where that is known; exits with 1 if it is not correct."""
-    from ..choose.exports import BrokenPromise, program_s
+    from ..choose.programs import BrokenPromise, program_s
     from ..choose.spans import TOLERANCE
     from ..model.units import format_time
 

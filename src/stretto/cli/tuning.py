@@ -55,8 +55,7 @@ def tune(
     table = tuning.tune(
         topology, kinds, [parse_size(text, "--sizes") for text in sizes.split(",")],
         planners=planners.split(",") if planners else None, chunks=[chunk_count(text) for text in chunks.split(",")],
-        root=root, seed=seed, ranks_only=ranks_only, target=target,
-        progress=show_progress,
+        root=root, seed=seed, ranks_only=ranks_only, target=target, progress=show_progress,
     )  # fmt: skip
     show_progress(1, 1, "done")
     data = tuning.to_json(table)
@@ -76,7 +75,8 @@ def _show(table: Tuning, output: str | None) -> None:
         points = ", ".join(f"{format_size(size)}: {format_time(seconds)}" for size, seconds in r.measured)
         rows.append((r.collective, format_size(r.from_bytes), upto, r.planner, str(r.chunks), points))
     header = ("collective", "from", "to", "planner", "chunks", "measured")
-    print_table(f"the best planners on {table.spec}", header, rows)
+    goal = "" if table.target is None else f" for {table.target}"
+    print_table(f"the best planners on {table.spec}{goal}", header, rows)
     if output:
         print_line(f"wrote {output}")
 
@@ -86,7 +86,8 @@ def export_table(file: str, format: Exporter, folder: str, as_json: bool) -> Non
 
     Exits with 1 if a program does not keep what the table says.
     """
-    from ..choose.exports import BrokenPromise, write_table
+    from ..choose.exports import write_table
+    from ..choose.programs import BrokenPromise
     from ..choose.tuning import read_tuning
     from ..topologies import assume_messages, load_topology
 
@@ -98,7 +99,8 @@ def export_table(file: str, format: Exporter, folder: str, as_json: bool) -> Non
         files = write_table(table, net, format, folder)
     except BrokenPromise as broken:
         said = str(broken)
-        answer(as_json, data | {"files": [], "failed": said}, lambda: print_line(f"nothing written: {said}"))
+        hint = "" if table.target else f"; `stretto tune --for {format.name}` makes a table of what it takes"
+        answer(as_json, data | {"files": [], "failed": said}, lambda: print_line(f"nothing written: {said}{hint}"))
         raise Exit(1) from None
     answer(as_json, data | {"files": files}, lambda: _show_exported(files, folder))
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..model import plan as _plan
-from ..model.errors import InputError, Unsupported
+from ..model.errors import InputError
 from ..model.units import parse_time
 from .objects import Plan, of_model
 from .requests import Collectives, Network, Size, request_topology, workload
@@ -21,10 +20,6 @@ if TYPE_CHECKING:
     from ..model.timeline import Timeline
     from ..planners import Progress
     from ..verify import Verdict
-
-
-COARSER = 3
-"""Plans of half as many messages that are made at most where an exporter refuses a plan for its target."""
 
 
 def plan(
@@ -71,6 +66,7 @@ def plan(
         InputError: an argument is wrong. Unsupported: the planner does not serve this request, or the target cannot
             run it.
     """
+    from ..choose.exportable import exportable
     from ..model.targets import find_target
     from ..planners import default_effort, run_planner
 
@@ -84,28 +80,7 @@ def plan(
             progress=progress, options=options, target=goal,
         )  # fmt: skip
 
-    return of_model(make(None) if target is None else _exportable(make, find_target(target)))
-
-
-def _exportable(make: Callable[[Target | None], _plan.Plan], target: Target) -> _plan.Plan:
-    """The plan for a target: if its exporter refuses it, the plan of half as many messages at the busiest rank."""
-    from ..formats import exporters
-    from ..model.rows import ends_at_nodes
-    from ..simulate import simulate
-
-    exporter, goal = exporters().get(target.name), target
-    for attempt in range(COARSER + 1):
-        made = make(goal)
-        try:
-            if exporter is not None and exporter.check is not None:
-                exporter.check(simulate(made))
-        except Unsupported:
-            if attempt == COARSER:
-                raise
-            goal = replace(goal, messages=int(ends_at_nodes(made).max()) // 2)
-        else:
-            break
-    return made
+    return of_model(make(None) if target is None else exportable(make, find_target(target)))
 
 
 def load(path: str | os.PathLike[str]) -> Plan:

@@ -200,12 +200,14 @@ def in_equal_parts_of(plan: Plan, target: Target, budget: Budget) -> Plan:
     (c,) = plan.workload.collectives
     smallest = c.size_bytes // c.traits.pieces_in_buffer(len(c.ranks))
     most = min(target.buffer_parts // c.traits.pieces_in_buffer(len(c.ranks)), smallest // target.alignment_bytes)
-    if equal_parts(c, target.alignment_bytes, most) is not None:
+    parts = equal_parts(c, target.alignment_bytes, most)
+    if parts is not None and parts.covered.max() <= target.step_parts:  # else a chunk takes several messages
         return plan
     if isinstance(plan, SymmetricPlan):
         plan = plan.expand()
         (c,) = plan.workload.collectives
-    most, chunks = min(most, MOST_PARTS), int(np.bincount(c.chunk_piece).max())
+    chunks, largest = int(np.bincount(c.chunk_piece).max()), float((c.chunk_bytes / c.piece_bytes[c.chunk_piece]).max())
+    most = min(most, MOST_PARTS, max(chunks, int(target.step_parts / largest)))
     if chunks > most:
         raise TooFine(f"{target.name} takes {most:,} parts of a piece, and this is cut into {chunks:,}", chunks / most)
     before_s = completion_s(plan)

@@ -1,0 +1,37 @@
+"""Plans for a target that its exporter can write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from ..formats import exporters
+from ..model.errors import Unsupported
+from ..model.plan import Plan
+from ..model.rows import ends_at_nodes
+from ..model.targets import Target
+from ..simulate import simulate
+
+COARSER = 3
+"""Plans of half as many messages that are made at most where an exporter refuses a plan for its target."""
+
+
+def exportable(make: Callable[[Target], Plan], target: Target) -> Plan:
+    """The plan for a target: if its exporter refuses it, the plan of half as many messages at the busiest rank.
+
+    Args:
+        make: the plan for a target. It is asked again for one of fewer messages.
+    """
+    exporter, goal = exporters().get(target.name), target
+    for attempt in range(COARSER + 1):
+        made = make(goal)
+        try:
+            if exporter is not None and exporter.check is not None:
+                exporter.check(simulate(made))
+        except Unsupported:
+            if attempt == COARSER:
+                raise
+            goal = replace(goal, messages=int(ends_at_nodes(made).max()) // 2)
+        else:
+            break
+    return made
