@@ -32,6 +32,7 @@ from stretto.verify import verify
 from symmetric_plans import rails, random_plan
 from test_foreign_topologies import FILES
 from test_imports import TECCL, XML
+from test_nccl_graph import xml as graph_of
 from test_topology_fuzz import RICH
 
 BYTES = 10**9
@@ -108,6 +109,11 @@ def subjects(folder: Path) -> dict[str, tuple[bytes, Callable[[str], object]]]:
     found["import execution.json"] = (json.dumps(execution).encode(), imported("mscclpp", "fullmesh:2", 4096))
     packets = json.dumps(PLANS["recspkt"]).encode()
     found["import packets.json"] = (packets, imported("mscclpp", "fullmesh:2", 4096))
+    graph = graph_of([0, 1, 2], [2, 1, 0]).encode()
+    rings = load_topology("fullmesh:3")
+    found["import graph.xml"] = (
+        graph, lambda path: verify(importers()["nccl-graph"].read(path, rings, Size(72_000, None), "allgather")),
+    )  # fmt: skip
     found["import program.xml"] = (XML.encode(), imported("msccl", "ring:2", 2_000_000))
     return found
 

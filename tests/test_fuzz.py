@@ -14,7 +14,13 @@ from test_topology_fuzz import RICH
 WORKER = Path(__file__).parent / "fuzz_worker.py"
 TOPOLOGIES = [f"topology {name}" for name in (*FILES, *RICH, "own.json")]
 PLANS = ["plan plan.parquet", "plan plan.json", "import trace.0.et", "import schedule.json", "import program.xml"]
-PLANS += ["plan symmetric.parquet", "plan symmetric.json", "import execution.json", "import packets.json"]
+PLANS += [
+    "plan symmetric.parquet",
+    "plan symmetric.json",
+    "import execution.json",
+    "import packets.json",
+    "import graph.xml",
+]
 
 
 def fuzzed(folder: Path, subjects: list[str], seconds: float = 5) -> tuple[int, str, str]:

@@ -100,6 +100,9 @@ def import_(
     output: Annotated[str | None, Option("-o", "--output", help="Write the plan to this file.")] = None,
     size: arguments.Size = None,
     shard: arguments.Shard = None,
+    collective: Annotated[
+        str | None, Option(help="What the rings or trees of nccl-graph do: allreduce (the default), allgather, ...")
+    ] = None,
     as_json: arguments.Json = False,
 ) -> None:
     """Read a schedule of another tool as a plan, verify it, and say how long it takes: exit code 1 if it is wrong."""
@@ -111,11 +114,14 @@ def import_(
     if (size is None) == (shard is None) and not (size is None and format.sized):
         raise InputError("give either --size or --shard: the file does not say")
     given = [parse_size(text, name) if text is not None else None for text, name in ((size, "size"), (shard, "shard"))]
+    if collective is not None and not format.collectives:
+        raise InputError(f"a file of {format.name} says itself what it does", "--collective")
     if topology is None and format.topology is None:
         raise InputError("give the topology that the schedule is for", "-t")
     try:
         net = face.request_topology(topology or (format.topology(file) if format.topology else ""))
-        plan = face.of_model(format.read(file, net, Size(*given)))
+        kind = (collective or format.collectives[0],) if format.collectives else ()
+        plan = face.of_model(format.read(file, net, Size(*given), *kind))
     except Fault as fault:
         refuse(as_json, fault)
     accept(plan, as_json)

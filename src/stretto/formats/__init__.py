@@ -82,24 +82,38 @@ class Importer:
         sized: whether files may say the size.
         threads: ``threads(path, topology)`` reads the program of a runtime as that runs it, at any size.
         topology: the spec of a topology for a file, where none is given; None if there is no such topology.
+        collectives: of a file that does not say it; ``read`` takes one of them after the size.
     """
 
     name: str
     help: str
-    read: Callable[[str, Topology, Size], Plan]
+    read: Callable[..., Plan]
     sized: bool = False
     threads: Callable[[str, Topology], Threads] | None = None
     topology: Callable[[str], str] | None = None
+    collectives: tuple[str, ...] = ()
 
 
 def importers() -> dict[str, Importer]:
     """The formats of ``stretto import --from``, by name."""
-    from . import chakra_in, msccl_in, mscclpp_in, teccl
+    from . import chakra_in, msccl_in, mscclpp_in, nccl_graph_in, teccl
 
     known = (
         Importer("chakra", "Chakra traces of sends and receipts, FILE for FILE.RANK.et", chakra_in.read, sized=True),
         Importer("msccl", "MSCCL XML, out of place or in place", msccl_in.read, threads=msccl_in.read_threads),
         Importer("mscclpp", "MSCCL++ execution plan, JSON", mscclpp_in.read, topology=mscclpp_in.default_topology),
+        Importer(
+            "nccl-graph",
+            "NCCL's graphs (NCCL_GRAPH_DUMP_FILE): its rings",
+            nccl_graph_in.read_rings,
+            collectives=nccl_graph_in.COLLECTIVES[0],
+        ),
+        Importer(
+            "nccl-graph-trees",
+            "the same: its trees",
+            nccl_graph_in.read_trees,
+            collectives=nccl_graph_in.COLLECTIVES[1],
+        ),
         Importer("teccl", "TE-CCL's schedule JSON, timed again", teccl.read),
         Importer("teccl-queued", "the same, with switches in which bytes queue", partial(teccl.read, queued=True)),
     )
