@@ -1,4 +1,4 @@
-"""A training script as users write it, for torchrun: ``training_script.py ddp,fsdp FOLDER``.
+"""A training script as users write it, for torchrun: ``training_script.py ddp,fsdp,fsdp1 FOLDER``.
 
 Rank 0 saves the parameters after some steps of each way of training. ``dies`` instead of a way of training: the last rank leaves between two
 collectives, and the others save what they are told.
@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -35,13 +36,18 @@ def parameters(way: str, ranks: Sequence[int]) -> dict[str, torch.Tensor]:
         for layer in (model[0], model[2]):
             fully_shard(layer)
         fully_shard(model)
+    elif way == "fsdp1":
+        from torch.distributed.fsdp import FullyShardedDataParallel
+
+        model = FullyShardedDataParallel(model, device_id=torch.device("cpu"))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     generators = [torch.Generator().manual_seed(rank) for rank in ranks]
     for _ in range(STEPS):
         optimizer.zero_grad()
         x = torch.cat([torch.randn(8, WIDTH, generator=g) for g in generators])
         torch.nn.functional.mse_loss(model(x), x.sum(1, keepdim=True)).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        clip = getattr(model, "clip_grad_norm_", partial(torch.nn.utils.clip_grad_norm_, model.parameters()))
+        clip(1.0)
         optimizer.step()
     whole = {k: v.full_tensor() if hasattr(v, "full_tensor") else v for k, v in model.state_dict().items()}
     return {k: v.detach().clone() for k, v in whole.items()}

@@ -260,6 +260,19 @@ def test_a_monitored_barrier_names_those_who_do_not_come(groups):
     assert failures([g.barrier() for g in groups]) == []  # the group still serves
 
 
+def test_sparse_tensors_are_summed(groups):
+    dense = [torch.tensor([[0.0, r, 0.0], [1.0, 0.0, r * r]]) for r in range(RANKS)]
+    sparse = [t.to_sparse() for t in dense]
+    hybrid = [t.to_sparse(1) for t in dense]
+    for tensors in (sparse, hybrid):
+        assert failures([g.allreduce([t]) for g, t in zip(groups, tensors)]) == []
+        assert all(torch.equal(t.to_dense(), sum(dense)) for t in tensors)
+    works = [g.allreduce([torch.ones(2 + (r == 2)).to_sparse()]) for r, g in enumerate(groups)]
+    for work in works:
+        with pytest.raises(ArgumentError, match=r"all_reduce: rank . has a sparse tensor of"):
+            work.wait()
+
+
 def test_a_storage_can_be_resized_after_a_collective(groups):
     """FSDP frees the storage of what it has gathered, which NumPy's view of a tensor forbids for ever."""
     tensors = [torch.full((100,), float(r)) for r in range(RANKS)]

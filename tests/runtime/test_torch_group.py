@@ -97,8 +97,12 @@ def test_what_is_not_there_is_refused_by_name(groups):
 
     with pytest.raises(Unsupported, match="does not reduce by PREMUL_SUM; it does by SUM, AVG"):
         reducer(dist.ReduceOp.RedOpType.PREMUL_SUM, torch.float32)
-    with pytest.raises(Unsupported, match="sparse"):
-        groups[0].allreduce([torch.eye(2).to_sparse()])
+    with pytest.raises(Unsupported, match="sparse tensors; it moves dense"):
+        groups[0].broadcast([torch.eye(2).to_sparse()], dist.BroadcastOptions())
+    opts = dist.AllreduceOptions()
+    opts.reduceOp = dist.ReduceOp.MAX
+    with pytest.raises(Unsupported, match="sparse tensors by SUM alone"):
+        groups[0].allreduce([torch.eye(2).to_sparse()], opts)
     with pytest.raises(Unsupported, match="meta"):
         groups[0].allreduce([torch.empty(2, device="meta")])
     with pytest.raises(Unsupported, match="4 rows do not divide among 3 ranks"):

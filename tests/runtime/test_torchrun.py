@@ -27,9 +27,9 @@ def launch(ranks: int, *arguments: object) -> None:
 def test_a_script_learns_what_one_process_learns(tmp_path):
     from training_script import parameters
 
-    launch(3, "ddp,fsdp", tmp_path)
+    launch(3, "ddp,fsdp,fsdp1", tmp_path)
     alone = parameters("alone", range(3))
-    for way in ("ddp", "fsdp"):
+    for way in ("ddp", "fsdp", "fsdp1"):
         learned = {k.removeprefix("module."): v for k, v in torch.load(tmp_path / way).items()}
         torch.testing.assert_close(learned, alone)
 

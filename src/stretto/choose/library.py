@@ -17,7 +17,7 @@ import numpy as np
 
 from ..lower import Program, lower_for
 from ..model.arrays import Int64
-from ..model.collective import Workload, make_collective
+from ..model.collective import Collective, Workload, make_collective
 from ..model.errors import InputError
 from ..model.kinds import BY_NAME
 from ..model.plan import Plan
@@ -95,19 +95,19 @@ def joined_by_sites(count: int, pairs: Pairs, between: Mapping[tuple[int, int], 
 
 
 @dataclass(frozen=True, eq=False)
-class Recipe:
-    """This rank's program of a plan, and for each chunk its piece, where it lies in it, and the size of the piece."""
+class Cut:
+    """For each chunk of a plan its piece, from where to where it lies in it, and the size of the piece, in bytes."""
 
-    program: Program
     piece: Int64
     low: Int64
     high: Int64
     whole: Int64
 
-    @cached_property
-    def digest(self) -> int:
-        """64 bits of the plan's digest: ranks whose plans are equal have equal ones."""
-        return int(self.program.plan.digest()[:16], 16)
+    @classmethod
+    def of(cls, c: Collective) -> Cut:
+        """How a collective's pieces are cut into chunks."""
+        end = c.chunk_offset + c.chunk_bytes
+        return cls(c.chunk_piece.astype(np.int64), c.chunk_offset, end, np.maximum(c.piece_bytes, 1)[c.chunk_piece])
 
     def edges(self, elements: Int64) -> tuple[Int64, Int64]:
         """For each chunk its first element and the one after its last.
@@ -123,6 +123,19 @@ class Recipe:
     def _scaled(self, place: Int64, count: Int64) -> Int64:
         # place * count // whole, without a product that may overflow
         return place * (count // self.whole) + (place * (count % self.whole)) // self.whole
+
+
+@dataclass(frozen=True, eq=False)
+class Recipe:
+    """This rank's program of a plan, and how the plan cuts pieces."""
+
+    program: Program
+    cut: Cut
+
+    @cached_property
+    def digest(self) -> int:
+        """64 bits of the plan's digest: ranks whose plans are equal have equal ones."""
+        return int(self.program.plan.digest()[:16], 16)
 
 
 class Library:
@@ -189,14 +202,7 @@ class Library:
         if plan is None:
             c = make_collective(kind, self.direct, total, ranks=self.nodes, root=root)
             plan = run_planner(DIRECT_PLANNER, self.direct, Workload((c,)))
-        c = plan.workload.collectives[0]
-        return Recipe(
-            lower_for(plan, self.nodes[self.rank]),
-            c.chunk_piece.astype(np.int64),
-            c.chunk_offset,
-            c.chunk_offset + c.chunk_bytes,
-            c.piece_bytes[c.chunk_piece],
-        )
+        return Recipe(lower_for(plan, self.nodes[self.rank]), Cut.of(plan.workload.collectives[0]))
 
     def _answers(self, kind: str, size: int, root: int) -> list[Answer]:
         """The plan of the planner that the table names, or else the answers of all planners of the library."""

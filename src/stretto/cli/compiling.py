@@ -58,7 +58,7 @@ def plan_all(requests: tuple[tuple[str, ...], ...]) -> None:
 
     from .. import face
     from ..formats import exporters
-    from ..lower import lower
+    from ..lower import lower, rounds_of
     from ..model.changes import make_changes
     from .work import given_options
 
@@ -75,6 +75,7 @@ def plan_all(requests: tuple[tuple[str, ...], ...]) -> None:
         plan.simulate()
         plan.bound()
         lower(plan)
+        rounds_of(plan)
         with suppress(Unsupported), TemporaryDirectory() as folder:
             exporters()["chakra"].write(plan.simulate(), f"{folder}/trace")
     for spec, library in ORDERS:

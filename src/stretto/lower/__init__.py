@@ -24,9 +24,11 @@ from .kernel_programs import NOTHING
 from .lowering import FIRST_CIRCUIT, MOST_SUBFLOWS, circuit_subflow, circuit_to, lower, lower_for, subflows
 from .played import Played, played
 from .programs import Program, node_name
+from .rounds import rounds_of
 from .steps import ChunkSteps, Event, Receive, Send, Steps, Version, steps_of
 
 __all__ = [
     "FIRST_CIRCUIT", "MOST_SUBFLOWS", "NOTHING", "ChunkSteps", "Event", "Played", "Program", "Receive", "Send", "Steps",
-    "Version", "circuit_subflow", "circuit_to", "lower", "lower_for", "node_name", "played", "steps_of", "subflows",
+    "Version", "circuit_subflow", "circuit_to", "lower", "lower_for", "node_name", "played", "rounds_of",
+    "steps_of", "subflows",
 ]  # fmt: skip

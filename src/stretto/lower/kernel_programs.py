@@ -243,3 +243,26 @@ def number_ways(node: Int64, peer: Int64, way: UInt64, alone: Bool, nodes: int, 
             before[i] = latest[p]
             latest[p] = i
     return number
+
+
+def rounds(
+    order: Int64, depend_offsets: Int64, depends: Int64, route_offsets: Int64, route: Int64, links: int
+) -> Int64:
+    """For each transfer the first round after those of its dependencies and of those before it on a link of its route.
+
+    Args:
+        order: the transfers, each after its dependencies.
+        depend_offsets, depends, route_offsets, route: CSR, the dependencies and the links of each transfer.
+    """
+    made = np.zeros(len(order), dtype=np.int64)
+    used = np.full(links, -1, dtype=np.int64)
+    for k in order:
+        first = 0
+        for p in range(depend_offsets[k], depend_offsets[k + 1]):
+            first = max(first, made[depends[p]] + 1)
+        for p in range(route_offsets[k], route_offsets[k + 1]):
+            first = max(first, used[route[p]] + 1)
+        made[k] = first
+        for p in range(route_offsets[k], route_offsets[k + 1]):
+            used[route[p]] = first
+    return made

@@ -129,6 +129,9 @@ def talk(peer: int, socks: Sequence[socket.socket], timeout_s: float) -> Iterato
         sock.settimeout(timeout_s)
     try:
         yield
+    except TimeoutError:
+        silent = f"it has said nothing for the timeout of {timeout_s:g} s while the network was measured"
+        raise PeerFailed(f"rank {peer}", silent) from None
     except OSError as error:
         raise PeerFailed(f"rank {peer}", f"it went silent while the network was measured ({error})") from None
 

@@ -107,7 +107,8 @@ def stream(
             ready = selector.select(timeout_s)
             if not ready:
                 silent = next(iter(selector.get_map().values())).data
-                raise PeerFailed(names[silent], f"it was silent for {timeout_s:g} s while the network was measured")
+                reason = f"it was silent for the timeout of {timeout_s:g} s while the network was measured"
+                raise PeerFailed(names[silent], reason)
             for entry, _ in ready:
                 end = ends[entry.data]
                 try:

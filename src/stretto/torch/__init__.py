@@ -1,7 +1,8 @@
 """The ``torch.distributed`` backend ``stretto``: ``import stretto.torch`` and ``init_process_group("stretto")``.
 
 Each group has one thread that runs its collectives in the order of the calls. A plan is made on the first use of each
-kind and size class. Messages between two ranks do not wait for collectives. Environment variables:
+kind and size class. Messages between two ranks do not wait for collectives. :func:`over` runs plans over groups of
+other backends. Environment variables:
 
 - ``STRETTO_TOPOLOGY``: the topology whose accelerators are the ranks; without it the network is measured.
 - ``STRETTO_TUNING``: the table of ``stretto tune`` that says which planner is best for which size.
@@ -22,6 +23,9 @@ except ImportError as error:  # pragma: no cover
     raise Unsupported(f"the backend needs PyTorch: pip install 'stretto[torch]' ({error})") from None
 
 from .group import StrettoGroup
+from .sendrecv import over
+
+__all__ = ["StrettoGroup", "over"]
 
 
 def _create(options: Any, backend_options: Any) -> StrettoGroup:

@@ -66,14 +66,14 @@ class Collectives:
         known = counts[:0] if BY_NAME[kind].pieces == "pair" else counts
         size = int(known.max(initial=1)) * dtype.itemsize
         recipe = self._library.recipe(kind, size, root, direct)
-        low, high = recipe.edges(counts)
+        low, high = recipe.cut.edges(counts)
         results = {p: t if plain(t) else torch.empty(t.shape, dtype=t.dtype) for p, t in wanted.items()}
         inputs = {p: array_of(plain_copy(t)) for p, t in held.items()}
         outputs = {p: array_of(t) for p, t in results.items()}
         program, steps = recipe.program, recipe.program.steps
 
         def parts(arrays: dict[int, Any], chunks: Any) -> dict[int, Any]:
-            return {c: arrays[int(recipe.piece[c])][low[c] : high[c]] for c in chunks}
+            return {c: arrays[int(recipe.cut.piece[c])][low[c] : high[c]] for c in chunks}
 
         began_s = time.monotonic()
         call = code_of(function or kind, operation, dtype, root, known, recipe.digest)

@@ -28,6 +28,7 @@ from .collectives import Collectives
 from .links import Links
 from .monitored import MonitoredBarrier
 from .pending import Order, Pending
+from .sparse import check_sparse, sum_sparse
 from .tensors import OPS, array_of, plain, plain_copy
 
 LEAVE_S = 5.0
@@ -137,7 +138,24 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         return {0: end} if isinstance(end, Tensor) else dict(enumerate(end))
 
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> Any:
+        if any(t.layout != torch.strided for t in tensors):
+            return self._sum_sparse(tensors, opts)
         return self._queue("allreduce", tensors, tensors, opts)
+
+    def _sum_sparse(self, tensors: list[Tensor], opts: Any) -> Any:
+        timeout_s = seconds(opts, self._timeout_s)
+        for t in tensors:
+            check_sparse(t, OPS.SUM if opts is None else opts.reduceOp)
+
+        def gather(own: Tensor, out: list[Tensor]) -> None:
+            sizes = [t.numel() for t in out]
+            self._collectives.run("allgather", {self._rank: own}, dict(enumerate(out)), sizes, timeout_s)
+
+        def run() -> None:
+            for t in tensors:
+                sum_sparse(t, self._rank, self._count, gather)
+
+        return self._order.later(run, tensors)
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> Any:
         return self._queue("broadcast", tensors, tensors, opts)

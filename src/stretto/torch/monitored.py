@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from ..model.errors import PeerFailed
 from ..runtime.inbox import Receive
+from ..runtime.mesh import LATE
 from ..runtime.messages import Messages, ask
 from .links import Links
 
@@ -40,7 +41,7 @@ class MonitoredBarrier:
             self._count(peers, until, timeout_s, wait_all_ranks)
         else:
             _put(peers[0], _COME, self._number, "")
-            text = self._get(peers[0], _ANSWER, until)
+            text = self._get(peers[0], _ANSWER, until + (LATE - 1) * timeout_s)  # rank 0 says first who did not come
             if text is None:
                 raise PeerFailed("rank 0", f"it has not answered in monitoredBarrier within {timeout_s:g} s")
             if text:
