@@ -115,7 +115,7 @@ def main() -> None:
     parser.add_argument("--libraries", nargs="+", default=["gloo", "openmpi"], choices=("gloo", "openmpi"))
     parser.add_argument("--size", type=float, default=2e6, help="bytes of the AllReduce")
     parser.add_argument("--repeats", type=int, default=2, help="the shortest counts")
-    parser.add_argument("--random", type=int, default=3, help="random orders that are measured")
+    parser.add_argument("--random", type=int, default=2, help="random orders that are measured")
     arguments = parser.parse_args()
     if emulator.refusal():
         raise SystemExit(emulator.refusal())

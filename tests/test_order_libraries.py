@@ -10,7 +10,7 @@ from stretto.model.kinds import BY_NAME
 from stretto.model.plan import REDUCE
 from stretto.order import libraries_gloo, libraries_mpich, libraries_nccl, libraries_open_mpi
 from stretto.order.libraries import LIBRARIES
-from stretto.order.patterns import Pattern
+from stretto.order.patterns import Pattern, ring_copies, ring_sums, ring_sums_and_copies
 from stretto.order.traffic import Layout, Traffic
 
 MB = 10**6
@@ -172,6 +172,13 @@ def test_trees_of_nccl_join_the_machines_as_ncclgetdtree_does():
 def test_nccl_takes_trees_for_short_and_rings_for_long_allreduces():
     names = [LIBRARIES["nccl"].traffic(Layout.even(8, 8), "allreduce", size, 0).algorithm for size in (MB, 1000 * MB)]
     assert names == ["tree", "ring"]
+
+
+@pytest.mark.parametrize("steps", [ring_sums(5, 2, -1), ring_copies(5, 0, 1), ring_sums_and_copies(5, 1, 1)])
+def test_steps_of_a_ring_differ_in_their_blocks_alone(steps):
+    first = steps[0]
+    assert all(s.src.tolist() == first.src.tolist() and s.dst.tolist() == first.dst.tolist() for s in steps)
+    assert all(len(set(s.block.tolist())) == 5 for s in steps)
 
 
 def test_what_a_library_does_not_have_is_refused_by_name():

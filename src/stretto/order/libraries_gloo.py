@@ -20,7 +20,17 @@ from ..model.plan import COPY, REDUCE
 from ..schedule.algorithms import ALGORITHMS as PATTERNS
 from ..schedule.algorithms import Step
 from .exchanges import down, halved, highest_bit, in_a_row, reversed_bits
-from .patterns import Part, Pattern, backwards, from_root, ring_copies, ring_sums, to_root, together
+from .patterns import (
+    Part,
+    Pattern,
+    backwards,
+    from_root,
+    ring_copies,
+    ring_sums,
+    ring_sums_and_copies,
+    to_root,
+    together,
+)
 from .traffic import Layout, Traffic
 
 SEGMENT_BYTES = 1 << 20
@@ -63,7 +73,7 @@ def _segments(ranks: int, size_bytes: int) -> int:
 
 
 def _allreduce(ranks: int, size_bytes: int, root: int) -> Pattern:
-    steps = ring_sums(ranks, ends=0, by=-1) + ring_copies(ranks, begins=0, by=-1)
+    steps = ring_sums_and_copies(ranks, place=0, by=-1)
     return Pattern("ring", (Part(steps, segments=_segments(ranks, size_bytes), in_flight=IN_FLIGHT),), ranks)
 
 

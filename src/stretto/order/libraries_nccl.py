@@ -21,7 +21,7 @@ from ..model.plan import COPY, REDUCE
 from ..schedule.algorithms import ALGORITHMS, Step
 from ..schedule.nccl_cost_model import Cluster, expected_s
 from ..schedule.two_trees import parents, slice_count
-from .patterns import Part, Pattern, backwards, renumbered, ring_copies, ring_sums, together
+from .patterns import Part, Pattern, Repeated, backwards, ring_copies, ring_sums, ring_sums_and_copies, together
 from .traffic import Layout, Traffic
 
 CHANNEL_BANDWIDTH = 12e9
@@ -76,38 +76,38 @@ def _order(layout: Layout, channel: int) -> Int64:
     return np.concatenate([np.roll(ranks[::-1], channel + 1) for ranks in layout.members])
 
 
-def _rings(layout: Layout, steps: Callable[[int], list[Step]], piece_bytes: float, whole: bool, name: str) -> Pattern:
+def _rings(layout: Layout, steps: Repeated, piece_bytes: float, whole: bool) -> Pattern:
     """The steps of a ring on all channels at once, each with blocks of its own.
 
     Args:
-        steps: for a number of ranks, those of a ring in the order of their numbers, with a block for each rank.
+        steps: those of a ring in the order of ranks, with a block for each rank.
         whole: whether the blocks are of one piece, or each is a piece.
     """
     n, channels = layout.ranks, _channels(layout)
-    rows = []
-    for channel in range(channels):
-        order = _order(layout, channel)
-        moved = renumbered(steps(n), order)
-        rows.append([s._replace(block=(s.block if whole else order[s.block]) * channels + channel) for s in moved])
-    part = [together(same) for same in zip(*rows, strict=True)]
+    orders = [_order(layout, channel) for channel in range(channels)]
+
+    def on_all_channels(number: int) -> Step:
+        s = steps[number]
+        blocks = [(s.block if whole else order[s.block]) * channels + c for c, order in enumerate(orders)]
+        rows = zip(blocks, orders, strict=True)
+        return together([Step(block, order[s.src], order[s.dst], s.op) for block, order in rows])
+
     blocks = n * channels if whole else channels
     segments = max(2, math.ceil(piece_bytes / blocks / SLICE_BYTES))
-    return Pattern(name, (Part(part, segments=segments, in_flight=IN_FLIGHT),), blocks)
+    part = Part(Repeated(len(steps), on_all_channels), segments=segments, in_flight=IN_FLIGHT)
+    return Pattern("ring", (part,), blocks)
 
 
 def _ring_allreduce(layout: Layout, piece_bytes: float, root: int) -> Pattern:
-    def steps(n: int) -> list[Step]:
-        return ring_sums(n, ends=0, by=1) + ring_copies(n, begins=0, by=1)
-
-    return _rings(layout, steps, piece_bytes, True, "ring")
+    return _rings(layout, ring_sums_and_copies(layout.ranks, place=0, by=1), piece_bytes, whole=True)
 
 
 def _ring_allgather(layout: Layout, piece_bytes: float, root: int) -> Pattern:
-    return _rings(layout, lambda n: ring_copies(n, begins=0, by=1), piece_bytes, False, "ring")
+    return _rings(layout, ring_copies(layout.ranks, begins=0, by=1), piece_bytes, whole=False)
 
 
 def _ring_reducescatter(layout: Layout, piece_bytes: float, root: int) -> Pattern:
-    return _rings(layout, lambda n: ring_sums(n, ends=0, by=1), piece_bytes, False, "ring")
+    return _rings(layout, ring_sums(layout.ranks, ends=0, by=1), piece_bytes, whole=False)
 
 
 def _chains(layout: Layout, piece_bytes: float, root: int, sums: bool) -> Pattern:

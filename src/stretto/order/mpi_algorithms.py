@@ -33,7 +33,17 @@ from .exchanges import (
     reversed_bits,
     sums_at,
 )
-from .patterns import Part, Pattern, backwards, from_root, renumbered, ring_copies, ring_sums, to_root, together
+from .patterns import (
+    Part,
+    Pattern,
+    backwards,
+    from_root,
+    renumbered,
+    ring_copies,
+    ring_sums_and_copies,
+    to_root,
+    together,
+)
 from .traffic import Layout, Traffic
 
 RD, RING, SEG, RAB, TWICE = "recursive doubling", "ring", "segmented ring", "rabenseifner", "reduce, then broadcast"
@@ -196,7 +206,7 @@ def rabenseifner_by_halves(ranks: int, root: int, piece_bytes: float) -> Pattern
 
 
 def allreduce_ring(ranks: int, root: int, piece_bytes: float) -> Pattern:
-    return Pattern(RING, (Part(ring_sums(ranks, ends=1, by=1) + ring_copies(ranks, begins=1, by=1)),), ranks)
+    return Pattern(RING, (Part(ring_sums_and_copies(ranks, place=1, by=1)),), ranks)
 
 
 def broadcast_linear(ranks: int, root: int, piece_bytes: float) -> Pattern:

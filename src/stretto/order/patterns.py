@@ -8,8 +8,9 @@ says only how much.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
 
@@ -17,6 +18,32 @@ from ..model.arrays import Int64
 from ..model.plan import COPY, REDUCE
 from ..schedule.algorithms import Step
 from .traffic import Layout, Phase, Traffic, phase
+
+
+@dataclass(frozen=True, eq=False)
+class Repeated(Sequence[Step]):
+    """Steps that all have the same senders and receivers, and as many blocks; made when they are asked for.
+
+    Attributes:
+        number: how many steps.
+        step: the step of each number from 0 on.
+    """
+
+    number: int
+    step: Callable[[int], Step]
+
+    def __len__(self) -> int:
+        return self.number
+
+    @overload
+    def __getitem__(self, index: int) -> Step: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Step]: ...
+
+    def __getitem__(self, index: int | slice) -> Step | list[Step]:
+        numbers = range(self.number)[index]
+        return self.step(numbers) if isinstance(numbers, int) else [self.step(k) for k in numbers]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,17 +94,18 @@ class Pattern:
 
 def _phases(part: Part, block_bytes: float) -> tuple[Phase, ...]:
     """One phase of a tree; otherwise one for each step, where equal steps after each other are sent as one phase."""
-    messages = [_messages(step) for step in part.steps if len(step.src)]
-    if not messages:
-        return ()
-    if part.tree or part.in_order:
-        return (_in_one_phase(messages, block_bytes, part),)
-    rows: list[tuple[Messages, int]] = []
-    for now in messages:
-        if rows and all(np.array_equal(a, b) for a, b in zip(rows[-1][0], now, strict=True)):
-            rows[-1] = now, rows[-1][1] + 1
-        else:
-            rows.append((now, 1))
+    if isinstance(part.steps, Repeated):
+        rows = [(_messages(part.steps[0]), part.steps.number)]
+    else:
+        messages = [_messages(step) for step in part.steps if len(step.src)]
+        if messages and (part.tree or part.in_order):
+            return (_in_one_phase(messages, block_bytes, part),)
+        rows = []
+        for now in messages:
+            if rows and all(np.array_equal(a, b) for a, b in zip(rows[-1][0], now, strict=True)):
+                rows[-1] = now, rows[-1][1] + 1
+            else:
+                rows.append((now, 1))
     lag = min(part.in_flight, part.segments)
     return tuple(_repeated(now, block_bytes / part.segments, times * part.segments, lag) for now, times in rows)
 
@@ -106,7 +134,7 @@ def _in_one_phase(rows: Sequence[Messages], block_bytes: float, part: Part) -> P
     if part.in_order:
         waits += [(later, later - 1, 0) for later in range(1, number)]
     src, dst, count = (np.concatenate(column) for column in zip(*rows, strict=True))
-    return phase(src, dst, np.maximum(count * block_bytes / part.segments, 1), part.segments, sorted({*waits}))
+    return phase(src, dst, np.maximum(count * block_bytes / part.segments, 1), part.segments, waits)
 
 
 Messages = tuple[Int64, Int64, Int64]
@@ -115,8 +143,9 @@ Messages = tuple[Int64, Int64, Int64]
 
 def _messages(step: Step) -> Messages:
     """The messages of a step: all blocks that go from one rank to another are one message."""
-    pairs, count = np.unique(np.stack((step.src, step.dst), axis=1), axis=0, return_counts=True)
-    return pairs[:, 0].astype(np.int64), pairs[:, 1].astype(np.int64), count.astype(np.int64)
+    ranks = int(max(step.src.max(), step.dst.max())) + 1
+    pairs, count = np.unique(step.src.astype(np.int64) * ranks + step.dst, return_counts=True)
+    return pairs // ranks, pairs % ranks, count.astype(np.int64)
 
 
 # --- steps that several libraries have ----------------------------------------------------------
@@ -151,16 +180,22 @@ def backwards(steps: Sequence[Step], op: int) -> list[Step]:
     return [Step(s.block, s.dst, s.src, op) for s in reversed(steps)]
 
 
-def ring_sums(ranks: int, ends: int, by: int) -> list[Step]:
+def ring_sums(ranks: int, ends: int, by: int) -> Repeated:
     """Partial sums go round, from each rank v to v + ``by``; at last rank v has the whole sum of block v + ``ends``."""
     v = np.arange(ranks)
-    return [Step((v + by * (ranks - 1 - s) + ends) % ranks, v, (v + by) % ranks, REDUCE) for s in range(ranks - 1)]
+    return Repeated(ranks - 1, lambda s: Step((v + by * (ranks - 1 - s) + ends) % ranks, v, (v + by) % ranks, REDUCE))
 
 
-def ring_copies(ranks: int, begins: int, by: int) -> list[Step]:
+def ring_copies(ranks: int, begins: int, by: int) -> Repeated:
     """Blocks go round, from each rank v to v + ``by``; at first rank v has block v + ``begins``."""
     v = np.arange(ranks)
-    return [Step((v + begins - by * s) % ranks, v, (v + by) % ranks, COPY) for s in range(ranks - 1)]
+    return Repeated(ranks - 1, lambda s: Step((v + begins - by * s) % ranks, v, (v + by) % ranks, COPY))
+
+
+def ring_sums_and_copies(ranks: int, place: int, by: int) -> Repeated:
+    """An AllReduce: partial sums go round until rank v has that of block v + ``place``; then the sums go round."""
+    sums, copies = ring_sums(ranks, place, by), ring_copies(ranks, place, by)
+    return Repeated(2 * (ranks - 1), lambda s: sums[s] if s < ranks - 1 else copies[s - (ranks - 1)])
 
 
 def together(steps: Sequence[Step]) -> Step:
