@@ -67,8 +67,8 @@ def order(
     to: Annotated[
         str | None,
         Option(
-            help="Format of the file: json, openmpi-hostfile, openmpi-rankfile, mpich-hostfile, slurm, torchrun or "
-            "kubernetes. Default: json.",
+            help="Format of the file: openmpi-hostfile, openmpi-rankfile, mpich-hostfile, slurm, torchrun, kubernetes "
+            "or json. Default: what --json prints.",
             autocompletion=arguments.complete_order_format,
         ),
     ] = None,
@@ -96,7 +96,7 @@ def order(
     data: dict[str, Any] = found.to_json() | message_facts(net)
     data |= {"planning_s": time.monotonic() - began, "planning_cpu_s": time.process_time() - cpu}
     if output is not None:
-        found.write(output, to or "json")
+        found.write(output, to)
         data["file"] = output
     if plot is not None:
         found.draw(plot)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -130,11 +131,20 @@ class Order:
             "long_phases_by_pace": self.paced,
         }  # fmt: skip
 
-    def write(self, path: str | os.PathLike[str], to: str = "json") -> None:
-        """Write the order as a launcher reads it; the formats are in :data:`stretto.order.files.FILES`."""
+    def write(self, path: str | os.PathLike[str], to: str | None = None) -> None:
+        """Write the order as a launcher reads it, or all of :meth:`to_json` as JSON.
+
+        Args:
+            to: a format of :data:`stretto.order.files.FILES`.
+        """
+        from ..formats import atomic_file
         from .files import write_order
 
-        write_order(os.fspath(path), to, self.order, self.ranks)
+        if to is not None:
+            write_order(os.fspath(path), to, self.order, self.ranks)
+            return
+        with atomic_file(os.fspath(path)) as file:
+            file.write(json.dumps(self.to_json(), indent=1) + "\n")
 
     def __repr__(self) -> str:
         said = "no order ends sooner" if self.proven else f"no order ends before {format_time(self.bound_s)}"

@@ -20,7 +20,7 @@ from ..simulate import Pattern, simulate
 from . import kernel_cost
 from .messages import Messages, Share
 from .network import Machines
-from .problem import MOST_FOLLOWED, MOST_SIMULATED, Problem
+from .problem import MOST_FOLLOWED, Problem
 
 RUNS = 1000
 """Orders that a search simulates, about."""
@@ -111,7 +111,7 @@ class Judge:
     def _stage_s(self, number: int, order: Int64) -> Float64:
         """float64[collectives], when each collective of a stage has ended."""
         stage = self.problem.stages[number]
-        short = self._part(number, stage.most_times(MOST_SIMULATED))
+        short = self._part(number, stage.most_times(self.problem.most_simulated))
         ends_s = _run(self.problem.machines, short.stages[0].messages, self.problem.nodes(order))
         if short.stages[0] is stage:
             return ends_s

@@ -168,6 +168,7 @@ def order_bounds(orders: Int64, kinds: Kinds, rows: Rows, net: Net) -> Float64:
 
 def open_orders(
     below_s: float, same: Int64, shape: Int64, seats: Int64, fixed: int, kinds: Kinds, rows: Rows, net: Net, most: int,
+    budget: float,
 ) -> tuple[Int64, Float64, float]:  # fmt: skip
     """All orders, but for equal ones, that the bounds do not show to take ``below_s`` or longer.
 
@@ -181,6 +182,7 @@ def open_orders(
             have.
         fixed: a machine that has the number 0, since all numbers are alike; -1 for none.
         most: how many orders to return at most.
+        budget: messages that may be followed; of further orders only the loads count.
     Returns:
         orders: int64[orders, machines]. bounds: float64[orders]. left: the least bound of an order that was left out
         since there were ``most``, infinite if there was none.
@@ -215,7 +217,10 @@ def open_orders(
             if load_bound(order, depth + 1, kinds, net, seconds, latency, load, near) < below_s:
                 depth += 1
             continue
-        bound = order_bound(order, kinds, rows, net, seconds, latency, load, near, finish)
+        bound = load_bound(order, n, kinds, net, seconds, latency, load, near)
+        if bound < below_s and budget > 0:
+            bound = order_bound(order, kinds, rows, net, seconds, latency, load, near, finish)
+            budget -= len(finish)
         if bound < below_s:
             if count < most:
                 orders[count], bounds[count] = order, bound

@@ -19,6 +19,12 @@ MOST_SIMULATED = 30_000
 """Messages of a stage that are simulated one by one; the simulator takes about 0.1 s of CPU for them. Of longer stages
 it runs the first times of each phase (:mod:`.judge`)."""
 
+MOST_EXACT = 9
+"""Machines up to which all orders are looked at."""
+
+MOST_SIMULATED_EXACT = 100_000
+"""The same messages where all orders are looked at, so that what is proven is proven of the simulator's time."""
+
 MOST_FOLLOWED = 1_500_000
 """Messages of a stage that are followed by the bound of an order, about 20 ns of CPU each."""
 
@@ -94,9 +100,15 @@ class Problem:
     @cached_property
     def simulated(self) -> Problem:
         """The problem with those times of each phase that are simulated."""
-        if all(not stage.most_times(MOST_SIMULATED) for stage in self.stages):
+        times = [stage.most_times(self.most_simulated) for stage in self.stages]
+        if not any(times):
             return self
-        return replace(self, stages=tuple(stage.cut(stage.most_times(MOST_SIMULATED)) for stage in self.stages))
+        return replace(self, stages=tuple(stage.cut(most) for stage, most in zip(self.stages, times)))
+
+    @property
+    def most_simulated(self) -> int:
+        """Messages of a stage that are simulated one by one."""
+        return MOST_SIMULATED_EXACT if self.machines.count <= MOST_EXACT else MOST_SIMULATED
 
     @cached_property
     def place(self) -> tuple[Int64, Int64]:

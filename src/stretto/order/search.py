@@ -12,11 +12,8 @@ from . import kernel_cost, kernel_local
 from .bounds import any_order_bound
 from .exchangeable import alike_numbers, all_orders_alike, exchangeable
 from .judge import Judge
-from .problem import Problem
+from .problem import MOST_EXACT, Problem
 from .starts import starts
-
-MOST_EXACT = 9
-"""Machines up to which all orders are looked at."""
 
 BUDGETS = {"quick": 3e5, "normal": 2e6, "thorough": 3e7}
 """By effort: messages that the local search may add to the loads or take out, about 0.25 us of CPU each."""
@@ -32,6 +29,9 @@ JUDGED = 3
 
 MOST_OPEN = 200_000
 """Orders that are kept for the simulator, of those that the bounds leave open."""
+
+MOST_FOLLOWED_ROWS = {"quick": 1e8, "normal": 6e8, "thorough": 6e9}
+"""By effort: messages that the bounds of orders may follow, about 5 ns of CPU each; then loads alone bound an order."""
 
 MOST_ROWS = {"quick": 3e5, "normal": 3e6, "thorough": 3e7}
 """By effort: messages that the simulator may run for these orders, about 2 us of CPU each."""
@@ -81,7 +81,7 @@ def find_order(problem: Problem, given: Int64, effort: str = "normal", judge: Ju
     judged = len({o.tobytes() for o in tried})
     bound_s = any_order_bound(problem)
     if judge.exact and problem.machines.count <= MOST_EXACT and bound_s < judge.seconds(best) * (1 - TOLERANCE):
-        return _exact(problem, judge, best, bound_s, judged, MOST_ROWS[effort])
+        return _exact(problem, judge, best, bound_s, judged, effort)
     return Found(best, judge.seconds(best), min(bound_s, judge.seconds(best)), judged, judge.exact)
 
 
@@ -138,7 +138,7 @@ MOST_KICKS = 50
 """Orders that are begun from the best one at most."""
 
 
-def _exact(problem: Problem, judge: Judge, best: Int64, bound_s: float, judged: int, budget: float) -> Found:
+def _exact(problem: Problem, judge: Judge, best: Int64, bound_s: float, judged: int, effort: str) -> Found:
     """Branch and bound over all orders; the simulator judges those that the bounds leave open, most promising first."""
     rows, kinds, net = problem.rows, problem.kinds, problem.net
     best_s = judge.seconds(best)
@@ -147,13 +147,22 @@ def _exact(problem: Problem, judge: Judge, best: Int64, bound_s: float, judged: 
     below_s = best_s * (1 - TOLERANCE)
     work = float(len(rows.kind)) * 1000
     orders, bounds, left_s = at_speed(kernel_cost.open_orders, work)(
-        below_s, same, problem.machines.counts, problem.seats, fixed, kinds, rows, net, MOST_OPEN
+        below_s,
+        same,
+        problem.machines.counts,
+        problem.seats,
+        fixed,
+        kinds,
+        rows,
+        net,
+        MOST_OPEN,
+        MOST_FOLLOWED_ROWS[effort],
     )
     least_s, spent = left_s, 0.0
     for i in np.argsort(bounds, kind="stable"):
         if bounds[i] >= best_s * (1 - TOLERANCE):
             break
-        if spent > budget:
+        if spent > MOST_ROWS[effort]:
             least_s = min(least_s, float(bounds[i]))
             break
         seconds = judge.quick_seconds(orders[i])
