@@ -40,6 +40,8 @@ from stretto.verify import verify
 GIVEN = {"name": "plan", "num_gpus": "8", "gpus_per_node": "8", "tbg_size": "4", "tbg": "4"}
 """Arguments of the DSL's scripts that have no default."""
 SERVER = 8
+LARGE = 1 << 28
+"""The size at which programs with loops through shared scratch are asked again: there these come round."""
 
 
 def shipped(source: Path) -> Iterator[tuple[str, str]]:
@@ -122,6 +124,11 @@ def judge(path: str, wanted: int) -> dict[str, Any]:
         return {"verdict": f"[{fault.code}] {fault.message}", "code": fault.code}
     except InputError as error:
         return {"verdict": f"not read: {str(error).removeprefix(path).strip(', :')}", "code": "not read"}
+    if program.reuse_resources and any(op.inner for gpu in program.gpus for block in gpu.blocks for op in block):
+        try:
+            referee(program, path, Size(fitting(program, LARGE), None))
+        except Fault as fault:
+            return {"verdict": f"[{fault.code} at {LARGE} bytes] {fault.message}", "code": fault.code}
     timeline = simulate(plan)
     bound = bounds(plan.topology, plan.workload)[0]
     return {

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from stretto import cli
 from stretto.formats import Size, exporters, importers
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError, StrettoError, Unsupported
@@ -184,3 +185,17 @@ def test_the_command_imports(tmp_path):
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 0 and json.loads(done.stdout)["verified"] is True
     assert CliRunner().invoke(app, ["verify", str(out)]).exit_code == 0
+
+
+def test_a_program_that_gets_stuck_ends_with_1(tmp_path, capsys):
+    path = tmp_path / "stuck.xml"
+    path.write_text(XML.replace('type="s"', 'type="nop"'))
+    command = ["import", str(path), "--from", "msccl", "-t", "ring:2", "--size", "2MB", "--json"]
+    assert cli.app(command, standalone_mode=False) == 1
+    data = json.loads(capsys.readouterr().out)
+    assert (data["verified"], data["finding"]["code"]) == (False, "deadlock")
+    assert "gpu 0, tb 0" in data["finding"]["message"]
+    path.write_text(XML)
+    assert not cli.app(command, standalone_mode=False)
+    data = json.loads(capsys.readouterr().out)
+    assert data["verified"] and data["completion_s"] == pytest.approx(data["bound_s"] * data["completion_over_bound"])

@@ -57,6 +57,63 @@ def test_a_loop_moves_on_by_its_unit(tmp_path):
     assert found.size_bytes.tolist() == [256] * 16
 
 
+def through_scratch(held_back):
+    """A loop that copies to shared scratch, and one that sends from there; chunks of scratch are 1 KiB apart at most."""
+
+    def loop(*ops):
+        return {"name": "pipeline", "iter_context": {"unit_size": 256, "num_chunks": 1}, "ops": list(ops)}
+
+    def blocks(r):
+        free, filled = ({"semaphore_ids": [i]} for i in range(2))
+        before = [{"name": "sem_acquire"} | free, NOP] if held_back else []
+        after = [NOP, {"name": "sem_release"} | free] if held_back else []
+        copy = op("copy", own("i"), own("s"))
+        send = op("put", own("s"), other("o", r))
+        return [
+            [loop(*before, copy, NOP, {"name": "sem_release"} | filled)],
+            [
+                op("copy", own("i"), own("o", r)),
+                *MEET,
+                loop({"name": "sem_acquire"} | filled, NOP, send, *after),
+                *DONE,
+            ],
+        ]
+
+    return plan("allgather", (1, 2, 1 << 16), blocks, semaphores=(4, 0), reuse_resources=True)
+
+
+def test_a_loop_comes_round_in_shared_scratch(tmp_path):
+    """What fits into the chunk of scratch is not overwritten; what does not must be held back."""
+    assert read(through_scratch(False), tmp_path, Size(2048, None)).transfer_count == 8
+    fault = fault_of(through_scratch(False), tmp_path, Size(4096, None))
+    assert fault.code == "race" and "buffer s of rank" in fault.message
+    assert verify(read(through_scratch(True), tmp_path, Size(4096, None))).ok
+
+
+def test_packets_are_compared_element_by_element(tmp_path):
+    """Threads of two operations take the same elements in the same order, and others do not."""
+    same = plan("alltoall", (2, 2, 3), lambda r: [[
+        op("copy", own("i", r), own("o", r)), op("ppkt", own("i", 1 - r), other("s")), op("upkt", own("s"), own("o", 1 - r)),
+        op("cpkt", own("o", 1 - r), own("s", 1)), op("upkt", own("s", 1), own("o", 1 - r)),
+    ]], protocol="LL")  # fmt: skip
+    assert "element by element" in read(same, tmp_path).meta["notes"][0]
+    ops = same["gpus"][1]["threadblocks"][0]["ops"]
+    ops[3]["tbg_info"], ops[4]["tbg_info"] = ({"tb_id": 1, "tbg_size": 2} for _ in range(2))
+    fault = fault_of(same, tmp_path)
+    assert (fault.code, fault.place[:3]) == ("race", (1, 0, 3))
+
+
+def test_what_a_rank_has_twice_becomes_messages(tmp_path):
+    """Rank 0 adds what came, and sends it back as it came: no plan has both in one place."""
+    back = copy.deepcopy(PLANS["re"])
+    for gpu, more in zip(back["gpus"], ([op("put", own("s"), other("s", 1)), *DONE], DONE)):
+        gpu["scratch_chunks"] = 2
+        gpu["threadblocks"][0]["ops"] += more
+    found = read(back, tmp_path)
+    assert verify(found).ok and found.workload.collectives[0].kind == "remainder" and found.transfer_count == 3
+    assert "no plan can name what a rank holds twice" in found.meta["notes"][1]
+
+
 def test_a_rank_waits_for_what_its_threadblock_waited_for(tmp_path):
     """Rank 1 sends on a signal of rank 0, which comes after what rank 0 sends: two messages one after the other."""
     blocks = {

@@ -95,6 +95,17 @@ def _sizes(plan: ExecutionPlan, path: str, full: int | None, shard: int | None) 
     return chunk * inputs, chunk * outputs, chunk
 
 
+def scratch_apart(plan: ExecutionPlan, gpu: Gpu) -> int:
+    """By how many bytes chunks of the shared scratch are apart at most, 0 where scratch is not shared.
+
+    Iterations of a loop use this much of a larger chunk, and then begin again.
+    """
+    if not plan.reuse_resources or not gpu.scratch:
+        return 0
+    each = -(-(LAID_OUT_SCRATCH // (2 if plan.double_scratch else 1)) // gpu.scratch)
+    return -(-each // plan.alignment) * plan.alignment
+
+
 class _Layout:
     """Where chunks are."""
 
@@ -112,15 +123,8 @@ class _Layout:
             sizes[WHOLE[plan.collective]] = max(self.input_bytes, self.output_bytes)
         return sizes
 
-    def apart(self, gpu: Gpu) -> int:
-        """By how many bytes chunks of the shared scratch are apart at most, 0 where scratch is not shared."""
-        if not self.plan.reuse_resources or not gpu.scratch:
-            return 0
-        each = -(-(LAID_OUT_SCRATCH // (2 if self.plan.double_scratch else 1)) // gpu.scratch)
-        return -(-each // self.plan.alignment) * self.plan.alignment
-
     def offset(self, gpu: Gpu, end: Chunks) -> int:
-        apart = self.apart(gpu) if end.buffer == "s" else 0
+        apart = scratch_apart(self.plan, gpu) if end.buffer == "s" else 0
         return end.first * (apart if 0 < apart < self.chunk_bytes else self.chunk_bytes)
 
     def part(self, size: int, share: tuple[int, int]) -> tuple[int, int]:
@@ -279,7 +283,7 @@ class _Resolver:
         if packets and memory.buffer != "s":
             raise Fault("takes a buffer that is not scratch for packets", at, "packets", self.path)
         name, base = layout.place(memory.buffer, 0 if port else at.rank)
-        ring = layout.apart(self.gpu) if memory.buffer == "s" else 0
+        ring = scratch_apart(layout.plan, self.gpu) if memory.buffer == "s" else 0
         return Range(memory.rank, "p" if packets else name, base + begin, size, ring)
 
 

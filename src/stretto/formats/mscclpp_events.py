@@ -34,6 +34,7 @@ from .kernel_interleavings import (
     Events,
     Resources,
 )
+from .mscclpp_bytes import scratch_apart
 from .mscclpp_program import MEMORY, PORT, Chunks, ExecutionPlan, Operation
 
 _WHOLE = {
@@ -131,10 +132,16 @@ class Layout(NamedTuple):
     elements: int
     plan: ExecutionPlan
 
+    def ring(self, chunks: Chunks) -> int:
+        """After how many elements of a chunk of shared scratch iterations begin again, 0 for never."""
+        shared = chunks.buffer == "s"
+        return scratch_apart(self.plan, self.plan.gpus[chunks.rank]) // self.plan.alignment if shared else 0
+
     def place(self, chunks: Chunks, share: tuple[int, int]) -> tuple[tuple[int, str], int, int]:
         """Space, begin and end of what a threadblock of a group touches, as execution_plan.cc's calcOffset cuts it."""
         size = chunks.size * self.elements
-        base = chunks.first * self.elements
+        ring = self.ring(chunks)
+        base = chunks.first * (min(ring, self.elements) if ring else self.elements)
         least, rest = divmod(size, share[1])
         begin, end = (base + part * least + min(part, rest) for part in (share[0], share[0] + 1))
         buffer, shift = chunks.buffer, 0
@@ -285,8 +292,10 @@ class _Block:
         """Packets take twice the room, from twice as far; plain puts to a peer's scratch never use its second half."""
         space, begin, end = self.layout.place(chunks, op.share)
         if unit is not None:
-            begin = min(begin + offset, end)
-            end = min(begin + unit, end)
+            ring = self.layout.ring(chunks)
+            size = min(max(end - begin - offset, 0), unit)
+            begin += offset % ring if ring else min(offset, end - begin)
+            end = begin + size
         in_packets = packets or mode in (PACKET_READ, PACKET_WRITE)
         if in_packets:
             begin, end = 2 * begin, 2 * end
