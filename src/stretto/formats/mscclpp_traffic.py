@@ -46,7 +46,7 @@ def plan_of(contents: Contents, topology: Topology) -> Plan:
         waits = [[] for _ in spans]
         notes.append("threadblocks that wait for each other are left out of the times: a plan cannot say it here")
     if not promised and program.collective in COLLECTIVES:
-        notes.append("no plan can name what a rank holds twice: it has messages without contents, and the bound is theirs")
+        notes.append("no plan can name what a rank holds twice: these are messages, and the bound is theirs")
     columns: dict[str, list[Any]] = {name: [] for name in ("chunk", "src", "others", "op", "dst", "route", "depends")}
     begins: list[int] = []  # the first row of each transfer
     for number, (t, span, after) in enumerate(zip(contents.transfers, spans, waits)):
