@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +16,8 @@ from stretto.model.topology import ACCELERATOR, make_topology
 from stretto.planners import run_planner
 from stretto.planners.nccl.rings import find_rings, servers_of
 from stretto.schedule.effort import Budget
-from stretto.schedule.nccl_cost_model import Cluster, expected_s
+from stretto.schedule.nccl_cost_model import Cluster, Lanes, expected_s
+from stretto.schedule.nccl_releases import release_2_30
 from stretto.schedule.two_trees import parents as parents_of
 from stretto.schedule.two_trees import slice_count
 from stretto.simulate import simulate
@@ -238,7 +240,7 @@ def test_the_model_takes_one_collective():
 
 def test_the_model_on_one_server_by_hand():
     # 8 GPUs, 6 channels of 25 GB/s: ring Simple 8.4 us + 14 steps of 3.4 us, 150 GB/s * 8/14
-    expected = expected_s(Cluster(8, 1, 6, 25e9), GB)
+    expected = expected_s(Cluster.alike(8, 1, 6, 25e9), GB)
     assert expected["ring", "Simple"] == pytest.approx(56e-6 + 1 / (150 * 8 / 14))
     assert expected["ring", "LL"] == pytest.approx(6.6e-6 + 14 * 0.6e-6 + 1 / (37.5 * 8 / 14))
     assert expected["tree", "LL128"] == pytest.approx(14e-6 + 14 * 1.25e-6 + 1 / (138 * 7 / 9 / 2))
@@ -246,10 +248,39 @@ def test_the_model_on_one_server_by_hand():
 
 def test_the_model_between_servers_by_hand():
     # 4 servers of 8: 62 steps, 8 of them over the network; Simple 1.9 times as late
-    expected = expected_s(Cluster(32, 4, 1, 12.5e9), 64 * 2**15)
+    expected = expected_s(Cluster.alike(32, 4, 1, 12.5e9), 64 * 2**15)
     assert expected["ring", "Simple"] == pytest.approx(1.9e-6 * (8.4 + 54 * 3.4 + 8 * 14) + 2**21 / (12.5e9 * 32 / 62))
     # a tree of 2 MiB reaches 0.6 of 10 GB/s by Simple, halved since all goes up and down
     assert expected["tree", "Simple"] == pytest.approx(2e-6 * (7 * 28 + 2 * 28) + 2**21 / (10e9 * 0.6 / 2))
+
+
+RING, NVLS = Lanes(8, 48e9, 48e9), Lanes(8, 40e9, 48e9)
+H100S = Cluster(32, 4, 16, RING, replace(RING, one_port=True), NVLS)
+ONE_H100 = Cluster(8, 1, 24, *[Lanes(12, 30e9, 30e9, alike=True)] * 2, Lanes(8, 40e9, 60e9))
+"""The graphs that NCCL 2.30.7 finds on servers of 8 H100 with 8 NICs (`python benchmarks/nccl_pack.py`)."""
+
+
+@pytest.mark.parametrize(
+    ("cluster", "kind", "size_bytes", "way", "microseconds"),
+    [
+        (ONE_H100, "broadcast", 1000, ("ring", "LL"), 7.20709),
+        (ONE_H100, "allgather", GB, ("ring", "Simple"), 2462.76),
+        (ONE_H100, "reducescatter", 10**6, ("ring", "LL"), 17.0057),
+        (ONE_H100, "allreduce", 10**6, ("ring", "LL"), 27.4113),
+        (ONE_H100, "allreduce", GB, ("nvls", "Simple"), 3701.47),
+        (H100S, "broadcast", 10**6, ("ring", "LL"), 142.02),
+        (H100S, "reduce", GB, ("ring", "Simple"), 3060.57),
+        (H100S, "allgather", 10**6, ("ring", "LL128"), 82.4996),
+        (H100S, "allreduce", 1000, ("tree", "LL"), 35.3153),
+        (H100S, "allreduce", 10**6, ("tree", "LL128"), 82.4033),
+        (H100S, "allreduce", GB, ("nvls_tree", "Simple"), 5431.4),
+    ],
+)
+def test_the_model_of_release_2_30_is_what_its_own_code_says(cluster, kind, size_bytes, way, microseconds):
+    """The times and choices that NCCL's own tuning.cc prints, compiled for a CPU."""
+    expected = expected_s(cluster, size_bytes, kind, release_2_30(90))
+    assert min(expected, key=expected.__getitem__) == way
+    assert expected[way] == pytest.approx(microseconds * 1e-6, rel=1e-5)
 
 
 def test_the_search_for_rings_is_counted_and_ends_with_the_budget():

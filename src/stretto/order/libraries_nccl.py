@@ -36,7 +36,7 @@ IN_FLIGHT = 2
 def nccl(layout: Layout, kind: str, size_bytes: int, root: int = 0) -> Traffic:
     """What NCCL sends for a buffer of so many bytes, by rings or trees as its model of their times says."""
     channels = _channels(layout)
-    expected = expected_s(Cluster(layout.ranks, len(layout.members), channels, CHANNEL_BANDWIDTH), size_bytes)
+    expected = expected_s(Cluster.alike(layout.ranks, len(layout.members), channels, CHANNEL_BANDWIDTH), size_bytes)
     algorithm, _ = min(expected, key=lambda pair: expected[pair])
     tables = {"ring": RINGS, "tree": TREES}
     return _traffic(tables[algorithm], layout, kind, size_bytes, root)

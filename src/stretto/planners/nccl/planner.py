@@ -92,7 +92,7 @@ def _by_model(request: Request, channels: str, slices: int) -> Plan:
     ranks = c.ranks.astype(np.int64)
     rings = find_rings(request.topology, ranks, request.budget)
     servers = len(set(servers_of(request.topology, ranks).values()))
-    cluster = Cluster(len(ranks), servers, channel_count(channels) or len(rings.rings), rings.bandwidth)
+    cluster = Cluster.alike(len(ranks), servers, channel_count(channels) or len(rings.rings), rings.bandwidth)
     expected = expected_s(cluster, c.size_bytes)
     algorithm, protocol = min(expected, key=lambda pair: expected[pair])
     make = nccl_ring if algorithm == "ring" else nccl_tree

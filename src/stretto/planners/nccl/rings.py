@@ -11,7 +11,7 @@ accelerators, which relay.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -103,19 +103,20 @@ def servers_of(topology: Topology, ranks: Int64) -> dict[int, str]:
     return {v: topology.sites[v] or f"node {v}" for v in map(int, ranks)}
 
 
-def find_rings(topology: Topology, ranks: Int64, budget: Budget) -> Rings:
+def find_rings(topology: Topology, ranks: Int64, budget: Budget, widths: Sequence[float] | None = None) -> Rings:
     """The rings whose number times bandwidth is the largest that the search comes across.
 
     Args:
         budget: charged for the search; it ends before all bandwidths are tried if it spends much of that.
+        widths: bandwidths of a ring to try, bytes/s. Default: those of the links, and halves of them.
     """
     share = budget.share(MOST_OF_BUDGET)
     search = _Search(topology, ranks)
-    widths = sorted({float(b) / share for b in topology.bandwidth for share in SHARES})
+    tried = widths or [float(b) / part for b in topology.bandwidth for part in SHARES]
     best: list[Ring] = []
     width, counted = 0.0, 0
-    if search.may_close(widths[0]) and search.all_rings(widths[0], 1):
-        for w in sorted(widths, key=lambda w: (-search.most_rings(w) * w, -w)):
+    if search.may_close(min(tried)) and search.all_rings(min(tried), 1):
+        for w in sorted(set(tried), key=lambda w: (-search.most_rings(w) * w, -w)):
             if search.most_rings(w) * w <= len(best) * width or (best and share.exhausted):
                 break
             rings = search.all_rings(w, search.most_rings(w))
