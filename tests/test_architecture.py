@@ -28,6 +28,7 @@ KNOWS = {
     "planners": {"model", "kernels", "solvers", "simulate", "bounds", "schedule", "symmetry"},
     "choose": {"model", "schedule", "simulate", "verify", "bounds", "lower", "topologies", "planners", "formats"},
     "order": {"model", "kernels", "simulate", "schedule", "topologies", "formats"},
+    "nccl": {"model", "schedule", "topologies", "planners", "formats", "order"},
     "lower": {"model", "kernels", "simulate"},
     "runtime": {"model", "lower"},
     "measure": {"model", "topologies", "formats", "runtime"},

@@ -46,7 +46,7 @@ app.command("import")(import_)
 
 _LIKE_FLAGS = (
     "shard", "demand", "chunks", "root", "effort", "engine", "seed", "library", "collective", "groups", "order",
-    "machines",
+    "machines", "gpu",
 )  # fmt: skip
 """Arguments whose flags have their names."""
 

@@ -39,7 +39,7 @@ def complete_effort(incomplete: str) -> list[str]:
 def complete_format(incomplete: str) -> list[str]:
     from ..formats import exporters
 
-    return _beginning(exporters(), incomplete)
+    return _beginning((*exporters(), "nccl"), incomplete)
 
 
 def complete_target(incomplete: str) -> list[str]:
@@ -85,6 +85,7 @@ Jobs = Annotated[
     ),
 ]
 File = Annotated[str, Argument(help="A plan file.")]
+FileOrNone = Annotated[str | None, *File.__metadata__]
 Topology = Annotated[
     str,
     Option(

@@ -36,23 +36,40 @@ def report(
 
 
 def export(
-    file: arguments.File,
     to: Annotated[str, Option(help="Name of the format.", autocompletion=arguments.complete_format)],
-    output: Annotated[str, Option("-o", "--output", help="The file to write; for a table of `tune`, the folder.")],
+    output: Annotated[
+        str, Option("-o", "--output", help="The file to write; for a table of `tune` and for nccl, the folder.")
+    ],
+    file: arguments.FileOrNone = None,
+    topology: arguments.TopologyOrDefault = None,
+    gpu: Annotated[
+        str | None, Option(help="For nccl: the GPUs, v100, a100, h100 or b200. Default: as the topology's name says.")
+    ] = None,
     ranks: Annotated[
         str | None,
         Option(help="Write what some ranks send and receive, such as 0-7,12; for chakra, csv and trace."),
     ] = None,
     as_json: arguments.Json = False,
 ) -> None:
-    """Write a plan in another format, or all plans of a table of ``tune`` into a folder."""
+    """Write a plan in another format, all plans of a table of ``tune``, or files for NCCL on a topology."""
     from ..choose.tuning import is_tuning
     from ..formats import exporters
     from ..formats.blocks import nodes_of_ranks
     from ..simulate import simulate as run
+    from .packing import NCCL, export_pack
     from .tuning import export_table
 
-    format = find_format(exporters(), to, "--to")
+    if to == NCCL:
+        if ranks is not None:
+            raise InputError("the files for NCCL hold all ranks", "--ranks")
+        export_pack(file, topology, gpu, output, as_json)
+        return
+    format = find_format(exporters(), to, "--to", others=(NCCL,))
+    for flag, value in (("--topology", topology), ("--gpu", gpu)):
+        if value is not None:
+            raise InputError(f"{format.name} is written of a plan; a topology and its GPUs are for --to {NCCL}", flag)
+    if file is None:
+        raise InputError("name the plan or table that is written")
     if ranks is not None and not (format.by_rank and not is_tuning(file)):
         formats = ", ".join(e.name for e in dict.fromkeys(exporters().values()) if e.by_rank)
         raise InputError(f"a file of {format.name} holds all ranks; some are written of a plan as {formats}", "--ranks")

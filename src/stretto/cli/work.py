@@ -58,9 +58,10 @@ def requested(
     return collectives
 
 
-def find_format(formats: Mapping[str, Format], name: str, flag: str) -> Format:
+def find_format(formats: Mapping[str, Format], name: str, flag: str, others: Sequence[str] = ()) -> Format:
+    """The format of a name; errors list ``others`` too."""
     if name not in formats:
-        raise InputError(f"there is no format {name!r}; there are {', '.join(formats)}", flag)
+        raise InputError(f"there is no format {name!r}; there are {', '.join((*formats, *others))}", flag)
     return formats[name]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -172,3 +173,28 @@ def atomic_file(path: str, mode: str = "w") -> Iterator[IO[Any]]:
     finally:
         if temporary is not None and os.path.exists(temporary):
             os.unlink(temporary)
+
+
+@contextmanager
+def atomic_folder(path: str) -> Iterator[str]:
+    """A new folder that appears under its name only when it is complete; InputError if it cannot be made.
+
+    Yields:
+        the folder's temporary name, to write files into.
+    """
+    parent, name = os.path.split(os.path.abspath(path))
+    temporary = None
+    try:
+        if os.path.lexists(path) and (not os.path.isdir(path) or os.listdir(path)):
+            raise InputError("is there already; name a new folder", path)
+        temporary = tempfile.mkdtemp(prefix=f".{name}.", dir=parent)
+        os.umask(umask := os.umask(0))  # the only way to read it
+        os.chmod(temporary, 0o777 & ~umask)
+        yield temporary
+        os.replace(temporary, path)
+        temporary = None
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror or error}", path) from None
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)

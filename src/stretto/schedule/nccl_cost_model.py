@@ -1,9 +1,9 @@
 """How long NCCL expects a collective to take: its own tuning model, as one formula over the figures of a release.
 
-NCCL's src/graph/tuning.cc (ncclTopoTuneModel, ncclTopoGetAlgoTime); figures in :mod:`.nccl_releases`. A time is a latency,
-by steps inside and between servers, plus the size over a bandwidth that depends on algorithm and protocol (LL and LL128
-carry flags with the data, so they wait less and waste more). What needs switches of the network that sum (CollNet) is
-left out.
+NCCL's src/graph/tuning.cc (ncclTopoTuneModel, ncclTopoGetAlgoTime); figures in :mod:`.nccl_releases`. A time is a
+latency, by steps inside and between servers, plus the size over a bandwidth that depends on algorithm and protocol (LL
+and LL128 carry flags with the data, so they wait less and waste more). What needs switches of the network that sum
+(CollNet) is left out.
 """
 
 from __future__ import annotations
