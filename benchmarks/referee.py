@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import io
 import json
 import os
@@ -20,7 +21,7 @@ import sys
 import tempfile
 import types
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,59 @@ def installed(source: Path) -> Iterator[tuple[str, str]]:
         yield f"default {kind.lower()}, 2 nodes", made.to_json()
 
 
+def reduced(source: Path) -> Iterator[tuple[str, str]]:
+    """Small programs, ours, in the DSL: each shows one thing that the DSL writes otherwise than its calls say."""
+    d = {k: v for m in MODULES for k, v in vars(importlib.import_module(f"mscclpp.language.{m}")).items()}
+
+    def made(body: Callable[..., None], kind: str, **more: Any) -> str:
+        with d["CollectiveProgram"]("reduced", d[kind](2, 1, kind == "AllReduce"), 2, **more) as program:
+            scratch = [d["Buffer"](r, 4) for r in range(2)]
+            switch = d["SwitchChannel"](rank_list=[0, 1], buffer_type=d["BufferType"].scratch)
+            channels = [d["MemoryChannel"](1 - r, r) for r in range(2)]
+            for r in range(2):
+                body(r, d["Rank"](r), scratch, channels[r], switch.at_rank(r))
+            return program.to_json()
+
+    def broadcast(r: int, rank: Any, s: Any, channel: Any, switch: Any) -> None:
+        data = rank.get_input_buffer()
+        for step in range(3):
+            if step == 0:
+                rank.copy(s[r][0:2], data[0:2], tb=0)
+            elif step == 1:
+                switch.reduce(buffer_offset=r, size=1, dst_chunk=s[r][r : r + 1], tb=0)
+                switch.broadcast(src_chunk=s[r][r : r + 1], buffer_offset=2 + r, size=1, tb=0)
+            else:
+                rank.copy(data[0:2], s[r][2:4], tb=0)
+            channel.signal(tb=0)
+            channel.wait(tb=0)
+
+    def packets(r: int, rank: Any, s: Any, channel: Any, switch: Any) -> None:
+        data = rank.get_input_buffer()
+        channel.put_packets(s[1 - r][0:1], data[1 - r : 2 - r], tb=0)
+        rank.reduce(data[r : r + 1], [s[r][0:1]], tb=0, packet=True)
+        rank.copy_packets(s[r][2:3], data[r : r + 1], tb=0)
+        channel.read_put_packets(s[1 - r][1:2], s[r][2:3], tb=0)
+        rank.unpack_packets(data[1 - r : 2 - r], s[r][1:2], tb=0)
+
+    def copied(r: int, rank: Any, s: Any, channel: Any, switch: Any) -> None:
+        data = rank.get_input_buffer()
+        channel.put_packets(s[1 - r][0:1], data[1 - r : 2 - r], tb=0)
+        rank.copy(s[r][1:2], data[r : r + 1], tb=0)
+        rank.reduce(s[r][1:2], [s[r][0:1]], tb=0, packet=True, dst_chunk=rank.get_output_buffer()[0:1])
+
+    low = {"protocol": "LL", "use_double_scratch_buffer": True}
+    yield "reduced: switch reduce, then broadcast to another offset", made(broadcast, "AllReduce")
+    yield "reduced: reduce, copy_packets and read_put_packets, 1 instance", made(packets, "AllReduce", **low)
+    yield (
+        "reduced: reduce, copy_packets and read_put_packets, 2 instances",
+        made(packets, "AllReduce", instances=2, **low),
+    )
+    yield "reduced: copy, then a reduction of packets that reads it", made(copied, "ReduceScatter", **low)
+
+
+MODULES = ("internal.types", "channel", "rank", "collectives", "program")
+
+
 def network(program: ExecutionPlan, path: str) -> str:
     """Where a plan is timed."""
     ranks = len(program.gpus)
@@ -153,7 +207,7 @@ def main() -> None:
     sys.modules["mscclpp"] = package  # without the compiled module that the package itself imports
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        for group in (shipped, generated, installed):
+        for group in (shipped, generated, installed, reduced):
             for name, text in group(Path(source)):
                 if text.startswith("does not run"):
                     row: dict[str, Any] = {"verdict": text, "code": "does not run"}

@@ -196,7 +196,7 @@ class _Check:
         place = self.places[other] or self.places[one]
         who = first if place is self.places[other] else second
         where = f"byte {cell[3]} of {name} of rank {cell[0]}"
-        what = f"and {who} use {where}, one writes, and nothing says which is first"
+        what = f"{place} and {who} use {where}, one writes, and nothing says which is first"
         return Fault(what, place, "race", self.program.path)
 
     # -- cells
