@@ -9,6 +9,7 @@ import pytest
 from stretto.formats import Size, importers
 from stretto.formats.nccl_graph import read_graph, rings_of, servers_of, trees_of
 from stretto.model.errors import Fault, InputError
+from stretto.nccl.pack import make_pack, write_pack
 from stretto.schedule.two_trees import parents
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
@@ -19,13 +20,13 @@ ONE = "star:4?bandwidth=100GB/s&latency=1us&message=0"
 SERVERS = "h100:{}?pod=1&spines=1&message=0"
 
 
-def xml(*channels, id=0, pattern=4, intra=20, inter=20, said=None, by="rank"):
+def xml(*channels, id=0, pattern=4, intra=20, inter=20, said=None, by="rank", crossnic=0):
     """A file with one graph; channels are GPUs in their order, named by rank (as in dumps) or by device."""
     rows = "".join(
         "<channel><net dev='0'/>" + "".join(_gpu(g, by) for g in channel) + "<net dev='0'/></channel>"
         for channel in channels
     )
-    facts = f"id='{id}' pattern='{pattern}' crossnic='0' nchannels='{len(channels) if said is None else said}'"
+    facts = f"id='{id}' pattern='{pattern}' crossnic='{crossnic}' nchannels='{len(channels) if said is None else said}'"
     speeds = f"speedintra='{intra}' speedinter='{inter}' typeintra='NVL' typeinter='PIX' samechannels='0'"
     return f"<graphs version='1'><graph {facts} {speeds}>{rows}</graph></graphs>"
 
@@ -69,6 +70,27 @@ def test_rings_go_from_server_to_server(tmp_path):
     pairs = set(zip(plan.src.tolist(), plan.dst.values.tolist()))
     between = {(rank[a], rank[b]) for a, b in pairs if net.sites[a] != net.sites[b]}
     assert verify(plan).ok and between == {(7, 9), (15, 17), (23, 1)}
+
+
+def test_every_second_server_may_have_its_channels_the_other_way_round(tmp_path):
+    """Rails: what leaves a server by its second card comes into the next by the second."""
+    path = tmp_path / "graph.xml"
+    path.write_text(xml([0, 2, 1], [1, 2, 0], crossnic=2))
+    servers = [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
+    rings = rings_of(read_graph(str(path), 0, 3), servers)
+    assert rings == [[0, 2, 1, 4, 5, 3, 6, 8, 7], [1, 2, 0, 3, 5, 4, 7, 8, 6]]
+
+
+@pytest.mark.parametrize(
+    ("net", "gpu"), [("h100:1", "h100"), ("h100:2", "h100"), ("h100:3?pod=1&spines=1", "h100"), ("dgx1", "v100")]
+)
+def test_the_graphs_that_we_write_for_nccl_are_sound(net, gpu, tmp_path):
+    topology = load_topology(net)
+    write_pack(make_pack(topology, gpu), str(tmp_path / "pack"))
+    path = str(tmp_path / "pack" / "graph.xml")
+    for kind in ("allreduce", "allgather"):
+        plan = importers()["nccl-graph"].read(path, topology, Size(64_000_000, None), kind)
+        assert verify(plan).ok and simulate(plan).completion_s > 0
 
 
 @pytest.mark.parametrize("servers", range(1, 15))

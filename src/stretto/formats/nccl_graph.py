@@ -38,11 +38,13 @@ class Graph(NamedTuple):
     """A graph: for each channel the GPUs of a server in their order, by their place among those of the server.
 
     Attributes:
+        alternates: whether every second server has the channels in pairs the other way round (``crossnic`` 2).
         intra, inter: the bandwidth that each channel claims inside a server and between servers, bytes/s.
     """
 
     id: int
     pattern: int
+    alternates: bool
     intra: float
     inter: float
     channels: tuple[tuple[int, ...], ...]
@@ -76,7 +78,8 @@ def read_graph(path: str, id: int, gpus: int) -> Graph:
     for c, channel in enumerate(listed):
         _check(channel, known, gpus, Channel(id, c), path)
     channels = tuple(tuple(place[g] for g in channel) for channel in listed)
-    return Graph(id, count(element.get("pattern"), "pattern", where, 0, 9), intra, inter, channels)
+    alternates = element.get("crossnic") == "2" and len(channels) % 2 == 0
+    return Graph(id, count(element.get("pattern"), "pattern", where, 0, 9), alternates, intra, inter, channels)
 
 
 def _gpus(channel: Any, where: str) -> list[int]:
@@ -117,7 +120,13 @@ def servers_of(topology: Topology, path: str) -> list[list[int]]:
 
 def rings_of(graph: Graph, servers: Sequence[Sequence[int]]) -> list[list[int]]:
     """For each channel the nodes of its ring: those of one server after the other, in the order of servers."""
-    return [[server[i] for server in servers for i in channel] for channel in graph.channels]
+    rings = []
+    for c in range(len(graph.channels)):
+        ring = []
+        for s, server in enumerate(servers):
+            ring += [server[i] for i in graph.channels[c ^ 1 if graph.alternates and s % 2 else c]]
+        rings.append(ring)
+    return rings
 
 
 def trees_of(graph: Graph, servers: Sequence[Sequence[int]]) -> list[Tree]:

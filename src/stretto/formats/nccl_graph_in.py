@@ -61,7 +61,7 @@ def read(path: str, topology: Topology, size: Size, collective: str, id: int) ->
         slices = min(max(-(-uncut.size_bytes // (len(trees) * SLICE_BYTES)), 1), MOST_SLICES)
         whole = make_collective(collective, topology, uncut.size_bytes, chunks=len(trees) * slices)
         rows = _along_trees(trees, slices)
-        edges = [[e for b, a in trees[2 * c].items() if a >= 0 for e in ((a, b), (b, a))] for c in range(channels)]
+        edges = [[(a, b) for b, a in trees[2 * c].items() if a >= 0] for c in range(channels)]
     routes = _Joined(topology, path)
     note = routes.speeds(graph, edges)
     sharing = {"sharing": "fair", "weight": np.ones(len(rows))} if id == RING else {"sharing": "ready-order"}
