@@ -157,43 +157,46 @@ def mpi_seconds(
     """Seconds of a collective of ``size_bytes`` by ranks of Open MPI or MPICH on these nodes, for each repeat.
 
     Args:
+        order: the node of each rank; ranks of one node are next to each other, and all nodes have as many.
         settings: further arguments of its mpiexec.
     """
     python = mpi_python(library)
     assert python is not None
-    hosts = [places[int(v)].argument for v in order]
+    hosts = list(dict.fromkeys(places[int(v)].argument for v in order))
+    each = len(order) // len(hosts)
     with tempfile.TemporaryDirectory() as text:
         agent, file = Path(text, "agent"), Path(text, "hosts")
         agent.write_text(AGENT)
         agent.chmod(0o755)
-        write_order(str(file), f"{library}-hostfile", hosts)
-        start, environment = STARTS[library](agent, file, places[int(order[0])].host)
+        write_order(str(file), f"{library}-hostfile", hosts, each)
+        start, environment = STARTS[library](agent, file, places[int(order[0])].host, each > 1)
         program = [str(python), str(Path(__file__).with_name("mpi_rank.py")), kind, str(size_bytes), str(repeats), text]
-        mpiexec = [str(python.with_name("mpiexec")), *start, "-n", str(len(hosts)), *settings, *program]
+        mpiexec = [str(python.with_name("mpiexec")), *start, "-n", str(len(order)), *settings, *program]
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | environment
         command = ["sh", str(agent), hosts[0], shlex.join(mpiexec)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
         if done.returncode:
             raise SystemExit(f"mpiexec of {library} failed: {done.stderr.strip() or done.stdout.strip()}")
-        return slowest([json.loads(Path(text, f"{r}.json").read_text()) for r in range(len(hosts))])
+        return slowest([json.loads(Path(text, f"{r}.json").read_text()) for r in range(len(order))])
 
 
-def start_open_mpi(agent: Path, file: Path, host: str) -> tuple[list[str], dict[str, str]]:
+def start_open_mpi(agent: Path, file: Path, host: str, several: bool) -> tuple[list[str], dict[str, str]]:
     """Arguments and environment; ranks of all machines share the cores here, so they yield while they wait."""
-    settings = {"btl": "tcp,self", "pml": "ob1", "mpi_yield_when_idle": "1"}
+    settings = {"btl": "tcp,self,sm" if several else "tcp,self", "pml": "ob1", "mpi_yield_when_idle": "1"}
     arguments = ["--hostfile", str(file), "--prtemca", "plm_ssh_agent", str(agent)]
     arguments += [word for name, value in settings.items() for word in ("--mca", name, value)]
     return arguments, {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
 
-def start_mpich(agent: Path, file: Path, host: str) -> tuple[list[str], dict[str, str]]:
-    """The same for MPICH: over TCP, without the memory that ranks of one kernel could share."""
-    environment = {"MPIR_CVAR_NOLOCAL": "1", "MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}
+def start_mpich(agent: Path, file: Path, host: str, several: bool) -> tuple[list[str], dict[str, str]]:
+    """The same for MPICH, over TCP."""
+    environment = {"MPIR_CVAR_NOLOCAL": str(int(not several)), "MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}
     return ["-f", str(file), "-launcher", "ssh", "-launcher-exec", str(agent), "-localhost", host], environment
 
 
 STARTS = {"openmpi": start_open_mpi, "mpich": start_mpich}
-"""What starts each library: from the program in place of ssh, the hostfile and the address of the first host."""
+"""What starts each library: from the program in place of ssh, the hostfile and the address of the first host,
+and whether a host has several ranks."""
 
 AGENT = """#!/bin/sh
 # in place of ssh: options, a host, a command; the host is a network namespace, and the command sees its name

@@ -120,11 +120,11 @@ def _among_first(layout: Layout, kind: str, size_bytes: int, root: int) -> tuple
 
 
 def _sums_inside(layout: Layout, blocks: int) -> Part:
-    return Part([every_block(step, blocks) for step in backwards(inside_machines(layout), REDUCE)], tree=True)
+    return Part([every_block(step, blocks) for step in backwards(inside_machines(layout.members), REDUCE)], tree=True)
 
 
 def _copies_inside(layout: Layout, blocks: int) -> Part:
-    return Part([every_block(step, blocks) for step in inside_machines(layout)], tree=True)
+    return Part([every_block(step, blocks) for step in inside_machines(layout.members)], tree=True)
 
 
 def _between(src: int, dst: int, blocks: int) -> list[Part]:

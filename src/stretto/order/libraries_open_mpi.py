@@ -3,9 +3,9 @@
 Facts from open-mpi/ompi at v5.0.10: which algorithm, see :mod:`.open_mpi_choice`; what each sends, ompi/mca/coll/base
 (coll_base_allreduce.c, coll_base_allgather.c, coll_base_bcast.c, coll_base_reduce.c, coll_base_reduce_scatter_block.c,
 coll_base_alltoall.c, coll_base_gather.c, coll_base_scatter.c, coll_base_topo.c). By default no message is cut into
-segments. With one rank on each machine coll/han steps aside (coll_han_subcomms.c); with more it sums up inside each
-machine, then among the first ranks of all machines, 64 KiB by 64 KiB (coll_han_allreduce.c, and what libnbc chooses for
-64 KiB: nbc_ireduce.c, nbc_ibcast.c). ``benchmarks/order.py`` measures it, with the wheel of the package index.
+segments. With one rank on each machine coll/han steps aside (coll_han_subcomms.c); with more see :mod:`.open_mpi_han`.
+Gathers and Scatters are described as those of one rank on each machine. ``tests/test_order_mpi.py`` compares this with
+the bytes that the Open MPI of the package index puts on each cable of an emulated network.
 
 An AllReduce by Rabenseifner's algorithm begins with the nearest numbers: half of the buffer goes to rank ^ 1, a quarter
 to rank ^ 2, and so on.
@@ -13,40 +13,32 @@ to rank ^ 2, and so on.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
-
-from ..model.plan import REDUCE
 from . import mpi_algorithms as mpi
 from . import open_mpi_choice as by
+from . import open_mpi_han
 from .exchanges import (
     binary,
     chain,
-    down,
     every_block,
-    folded_by_halves,
     highest_bit,
     knomial,
     lowest_bit,
-    power_below,
-    sums_at,
 )
 from .mpi_algorithms import Make, Row
-from .patterns import Part, Pattern, backwards, inside_machines, renumbered
+from .patterns import Pattern
 from .traffic import Layout, Traffic
 
-SEGMENT_BYTES = 1 << 16
-"""Bytes that coll/han sends at a time between machines (han_allreduce_segsize)."""
 RADIX = 4
 """Of the k-nomial tree (coll_tuned_bcast_knomial_radix)."""
 
 
 def open_mpi(layout: Layout, kind: str, size_bytes: int, root: int = 0) -> Traffic:
     """What Open MPI sends for a buffer of so many bytes."""
-    return mpi.traffic("Open MPI", TABLES, INSIDE_FIRST, layout, kind, size_bytes, root)
+    even = len({len(ranks) for ranks in layout.members}) == 1
+    inside_first = {each: make for each, make in INSIDE_FIRST.items() if even or each not in ONLY_IF_EVEN}
+    return mpi.traffic("Open MPI", TABLES, inside_first, layout, kind, size_bytes, root)
 
 
 def _chosen(kind: str, ranks: int, piece_bytes: float, root: int = 0) -> Pattern:
@@ -63,20 +55,6 @@ def _sum_all(ranks: int, root: int, piece_bytes: float) -> Pattern:
     sums = _chosen("reduce", ranks, piece_bytes * ranks).parts
     parts = (replace(part, steps=[every_block(step, ranks) for step in part.steps]) for part in sums)
     return Pattern(mpi.SUM_ALL, (*parts, *_chosen("scatter", ranks, piece_bytes).parts))
-
-
-def _han_allreduce(layout: Layout, size_bytes: int, root: int) -> Pattern:
-    """Sums inside each machine, then among first ranks, whose sums the first of all spreads; then inside again."""
-    firsts = np.array([ranks[0] for ranks in layout.members])
-    machines, blocks = len(firsts), power_below(len(firsts))
-    inside = [every_block(step, blocks) for step in inside_machines(layout)]
-    halving, gather = sums_at(blocks, 0)
-    sums = folded_by_halves(machines, lambda power: [*halving, *gather], blocks)
-    sums = sums if machines == blocks else sums[:-1]
-    spread = [every_block(step, blocks) for step in down(machines, highest_bit if machines <= 4 else chain)]
-    steps = [*backwards(inside, REDUCE), *renumbered([*sums, *spread], firsts), *inside]
-    segments = max(1, math.ceil(size_bytes / SEGMENT_BYTES))
-    return Pattern("han", (Part(steps, tree=True, segments=segments),), blocks)
 
 
 TABLES: dict[str, tuple[tuple[Row, ...], dict[str, Make]]] = {
@@ -131,5 +109,13 @@ TABLES: dict[str, tuple[tuple[Row, ...], dict[str, Make]]] = {
     "scatter": (by.SCATTER, {mpi.LINEAR: mpi.scatter_linear, mpi.BINOMIAL: mpi.scatter_binomial}),
 }
 """By kind of collective what decides, and the algorithms by name."""
-INSIDE_FIRST: dict[str, Callable[[Layout, int, int], Pattern]] = {"allreduce": _han_allreduce}
+
+
+def _among_machines(machines: int, size_bytes: float) -> Pattern:
+    return _chosen("allgather", machines, size_bytes)
+
+
+INSIDE_FIRST = {**open_mpi_han.INSIDE_FIRST, "allgather": open_mpi_han.allgather(_among_machines)}
 """Kinds that are carried out inside each machine first, where machines have several ranks."""
+ONLY_IF_EVEN = ("allgather",)
+"""Kinds that are so only if all machines have equally many ranks."""

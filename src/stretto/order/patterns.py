@@ -17,7 +17,7 @@ import numpy as np
 from ..model.arrays import Int64
 from ..model.plan import COPY, REDUCE
 from ..schedule.algorithms import Step
-from .traffic import Layout, Phase, Traffic, phase
+from .traffic import Phase, Traffic, phase
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,12 +164,12 @@ def from_root(steps: Sequence[Step], root: int, ranks: int, blocks: int = 0) -> 
     return [s._replace(block=(s.block + root * blocks) % (ranks * blocks)) for s in moved]
 
 
-def inside_machines(layout: Layout) -> list[Step]:
+def inside_machines(members: Sequence[Int64]) -> list[Step]:
     """From the first rank of each machine down a binomial tree to the others of the machine, the whole buffer."""
     steps = []
-    for distance in (1 << s for s in range((max(map(len, layout.members)) - 1).bit_length())):
-        src = [ranks[: max(0, min(distance, len(ranks) - distance))] for ranks in layout.members]
-        dst = [ranks[distance : 2 * distance] for ranks in layout.members]
+    for distance in (1 << s for s in range((max(map(len, members)) - 1).bit_length())):
+        src = [ranks[: max(0, min(distance, len(ranks) - distance))] for ranks in members]
+        dst = [ranks[distance : 2 * distance] for ranks in members]
         senders, receivers = np.concatenate(src), np.concatenate(dst)
         steps.append(Step(np.zeros_like(senders), senders, receivers, COPY))
     return steps
