@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from stretto.formats.interleavings import prove
+from stretto.formats.mscclpp_of_plan import copied, plan_of
 from stretto.formats.mscclpp_program import MEMORY, NOP, PORT, Chunks, ExecutionPlan, Gpu, Operation
+from stretto.model.collective import Workload, make_collective
+from stretto.planners import run_planner
+from stretto.simulate import simulate
+from stretto.topologies import load_topology
 
 RANKS = 4
 
@@ -190,3 +195,42 @@ def test_the_compiled_and_the_interpreted_kernel_find_the_same(monkeypatch):
         monkeypatch.setenv("STRETTO_KERNELS", speed)
         found.append(prove(plan))
     assert found[0] == found[1] and not found[0].holds
+
+
+def exported(net: str, kind: str, planner: str) -> ExecutionPlan:
+    topology = load_topology(net)
+    collective = make_collective(kind, topology, 64 * len(topology.accelerators))
+    return plan_of(simulate(run_planner(planner, topology, Workload((collective,)))))[0]
+
+
+@pytest.mark.parametrize("name", ["signal", "wait", "sem_release", "sem_acquire"])
+def test_each_counting_operation_of_an_exported_program_is_missed(name):
+    """Cut out any one: the program gets stuck, races, or leaves a counter as it was not."""
+    plan = exported("ring:4", "allreduce", "mtegcca")
+    found = 0
+    for gpu in plan.gpus:
+        for block in gpu.blocks:
+            for place, op in enumerate(block):
+                if op.name == name:
+                    del block[place]
+                    assert not prove(plan).holds
+                    block.insert(place, op)
+                    found += 1
+    assert found >= 8 and prove(plan).holds
+
+
+def test_a_put_that_overtakes_the_wait_before_it_races():
+    plan = exported("ring:4", "allgather", "ring")
+    block = plan.gpus[1].blocks[0]
+    place = max(i for i, op in enumerate(block) if op.name == "put")
+    wait = max(i for i in range(place) if block[i].name == "wait")
+    block[wait], block[place] = block[place], block[wait]
+    assert "race" in kinds(plan)
+
+
+def test_a_program_that_was_copied_side_by_side_needs_no_order_between_its_copies():
+    plan = exported("ring:4", "reducescatter", "ring")
+    twice = copied(plan, 2)
+    assert prove(twice).holds and prove(twice).operations == 2 * prove(plan).operations
+    twice.gpus[0].blocks[1][3] = twice.gpus[0].blocks[0][3]  # a put of the other copy
+    assert not prove(twice).holds

@@ -46,7 +46,7 @@ class Exporter:
 
 def exporters() -> dict[str, Exporter]:
     """The formats of ``stretto export --to``, by name and alias."""
-    from . import chakra, crossconnect, msccl, mscclpp, native, table, trace
+    from . import chakra, crossconnect, msccl, mscclpp, mscclpp_dsl, native, table, trace
 
     known = (
         Exporter("parquet", "the plan, as stretto reads it", lambda t, path: native.write_parquet(t.plan, path),
@@ -60,6 +60,8 @@ def exporters() -> dict[str, Exporter]:
                  ending="xml", check=lambda t: msccl.write(t, os.devnull)),
         Exporter("mscclpp", "MSCCL++ execution plan, JSON", mscclpp.write, sized=True,
                  check=lambda t: mscclpp.write(t, os.devnull)),
+        Exporter("mscclpp-dsl", "MSCCL++ program in its own language, Python", mscclpp_dsl.write, sized=True,
+                 ending="py", check=lambda t: mscclpp.write(t, os.devnull)),
         Exporter("chakra", "Chakra traces for ASTRA-sim, a file FILE.RANK.et a rank", chakra.write, ("et",),
                  by_rank=True, ending="chakra", check=chakra.check),
         Exporter("cross-connects-csv", "the same, a row a circuit made or broken", crossconnect.write_csv,

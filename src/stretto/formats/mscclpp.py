@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..model.timeline import Timeline
@@ -29,9 +29,12 @@ def write(timeline: Timeline, path: str, sizes: tuple[int, int] | None = None) -
         sizes: the least and the greatest full buffer, bytes, for which MSCCL++ shall take it.
     """
     made, _, notes = plan_of(timeline, sizes)
-    with atomic_file(path) as file:
-        file.write(json.dumps(to_json(made)))  # in one line: with indents it takes ten times as long
-        file.write("\n")
+    before, after = json.dumps(to_json(replace(made, gpus=[]))).split('"gpus": []')
+    with atomic_file(path) as file:  # a GPU at a time, and without indents, which would take ten times as long
+        file.write(before + '"gpus": [')
+        for rank, gpu in enumerate(made.gpus):
+            file.write(", " * (rank > 0) + json.dumps(_gpu(rank, gpu)))
+        file.write("]" + after + "\n")
     return notes
 
 

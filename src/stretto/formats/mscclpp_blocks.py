@@ -32,19 +32,19 @@ class _State:
 
     Attributes:
         waited, waited_apart: whether a thread, or one besides thread 0, has waited since the threads last met.
-        phase: how often they have met. counted: by operation, channel type and number, the thread that has raised or
-            lowered that counter since.
+        phase: how often they have met. counted: by operation, channel type and number, 0 if thread 0 has raised or
+            lowered that counter since, and how often. channels: by type, in the order of their first use.
     """
 
     ops: list[Operation] = field(default_factory=list)
-    channels: dict[str, set[int]] = field(default_factory=lambda: {MEMORY: set(), PORT: set()})
+    channels: dict[str, list[int]] = field(default_factory=lambda: {MEMORY: [], PORT: []})
     waited: bool = False
     waited_apart: bool = False
     phase: int = 0
-    counted: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    counted: dict[tuple[str, str, int], tuple[int, int]] = field(default_factory=dict)
 
     def copy(self) -> _State:
-        channels = {via: set(own) for via, own in self.channels.items()}
+        channels = {via: list(own) for via, own in self.channels.items()}
         return _State(list(self.ops), channels, self.waited, self.waited_apart, self.phase, dict(self.counted))
 
     def fits(self) -> bool:
@@ -63,20 +63,35 @@ class _State:
         waits = name in ("wait", "sem_acquire")
         for number in numbers:
             own = self._joins(name, number, via)
-            thread = len(own)
-            others = self.counted.get((name, via, number), thread) != thread
-            if others or thread == MOST_REFERENCES or (thread and self.waited and not waits):
+            if (
+                len(own) == MOST_REFERENCES
+                or (own and self.waited and not waits)
+                or self._elsewhere(name, own, number, via)
+            ):
                 self.meet()
-                own, thread = (), 0
-            if thread:
+                own = ()
+            if own:
                 self.ops.pop()
-            joined = (*own, number)
-            self.ops.append(Operation(name, channels=joined if via else (), via=via, semaphores=() if via else joined))
-            self.counted[name, via, number] = thread
-            if via:
-                self.channels[via].add(number)
+            self.use(via, number)
+            numbered = (*own, number)
+            self.ops.append(
+                Operation(name, channels=numbered if via else (), via=via, semaphores=() if via else numbered)
+            )
+            for each in numbered:  # MSCCL++'s language keeps channels of an operation as a set: any thread may get any
+                uses = self.counted.get((name, via, each), (0, 0))[1] + (each == number)
+                self.counted[name, via, each] = (min(len(own), 1), uses)
             if waits:
-                self.waited, self.waited_apart = True, self.waited_apart or thread > 0
+                self.waited, self.waited_apart = True, self.waited_apart or len(numbered) > 1
+
+    def use(self, via: str, channel: int) -> None:
+        """A channel has a place in the list of its type."""
+        if via and channel not in self.channels[via]:
+            self.channels[via].append(channel)
+
+    def _elsewhere(self, name: str, own: tuple[int, ...], number: int, via: str) -> bool:
+        """Whether some thread besides 0 uses one of these counters again since the threads last met."""
+        thread, uses = self.counted.get((name, via, number), (0, 0))
+        return (uses > 0 and (thread > 0 or bool(own))) or any(self.counted[name, via, each][1] > 1 for each in own)
 
     def _joins(self, name: str, number: int, via: str) -> tuple[int, ...]:
         """The channels or semaphores of the last operation, where MSCCL++'s language makes one of it and the next."""
@@ -265,13 +280,13 @@ class Blocks:
             if state.ops and state.ops[-1].name == name:  # MSCCL++ would give the second one to another thread
                 state.meet()
             state.ops.append(Operation(name, src, dst, (number,), PORT))
-            state.channels[PORT].add(number)
+            state.use(PORT, number)
             return
         last_op = state.ops[-1] if state.ops else NOP
         if last_op.name == "re" and last_op.dst == src:  # the sum is written here and there at once
             state.ops[-1] = Operation("res", last_op.src, last_op.dst + dst, (number,), MEMORY)
         else:
             state.ops.append(Operation("put", src, dst, (number,), MEMORY))
-        state.channels[MEMORY].add(number)
+        state.use(MEMORY, number)
         state.meet()
         state.count("signal", [number], MEMORY)

@@ -30,8 +30,8 @@ from ..model.timeline import Timeline
 Slot = tuple[str, int]
 """A buffer, "i", "o" or "s", and the first part of a slot in it."""
 MESSAGE_BYTES = 3200
-"""Memory for each message while its steps are made and written, about: what ``stretto export --to mscclpp`` adds to a
-process for each message of an AllGather by shortest-path on torus:8x16."""
+"""Memory for each message while its steps are made and written, about: what a step by step export adds to a process for
+each message of an AllGather by shortest-path on torus:8x16."""
 
 
 @dataclass
@@ -62,7 +62,7 @@ class Program:
     notes: list[str]
 
 
-def program_of(timeline: Timeline, target: Target) -> Program:
+def program_of(timeline: Timeline, target: Target, message_bytes: int = MESSAGE_BYTES) -> Program:
     """Lower a simulated plan to steps of a target; Unsupported says why steps cannot express it.
 
     Raises:
@@ -71,7 +71,7 @@ def program_of(timeline: Timeline, target: Target) -> Program:
     plan = timeline.plan
     collective = only_collective(plan)
     messages = int(ends_at_nodes(plan).sum()) // 2
-    if (reason := too_much(messages, "messages", MESSAGE_BYTES)) is not None:
+    if (reason := too_much(messages, "messages", message_bytes)) is not None:
         raise InputError(f"a file of all ranks: {reason}; plan in fewer chunks, or among fewer ranks", "plan")
     rank = {int(v): r for r, v in enumerate(collective.ranks)}
     for v in (*plan.src.tolist(), *plan.dst.values.tolist()):

@@ -129,7 +129,7 @@ TARGETS: dict[str, Target] = {
         Target(
             # microsoft/mscclpp src/core/include/execution_common.hpp: MAX_OPERATION, MAX_CHANNEL,
             # MAX_DEVICE_SEMAPHORES; src/core/executor/execution_plan.cc: buffer_alignment
-            "mscclpp", "MSCCL++ execution plan, for GPUs that map each other's memory: `stretto export --to mscclpp`",
+            "mscclpp", "MSCCL++ execution plan, run by MSCCL++ on GPUs: `stretto export --to mscclpp` (`mscclpp-dsl`)",
             kinds=BUFFERED, equal_parts=True, alignment_bytes=16, steps=64, channels=16,
         ),
         Target(
