@@ -466,3 +466,33 @@ def test_what_killed_emulations_left_can_be_removed():
         pytest.skip("iproute2 is missing")
     assert isinstance(answer("emulate", "--clean")["removed"], list)
     assert "FILE" in stretto("emulate", code=2).stderr
+
+
+def test_export_to_nccl_writes_a_folder_for_a_topology_or_the_network_of_a_plan(file, tmp_path):
+    of_topology = answer("export", "-t", "ndv2:2", "--to", "nccl", "-o", tmp_path / "p")
+    of_plan = answer("export", file, "--to", "nccl", "-o", tmp_path / "q")
+    assert sorted(p.name for p in (tmp_path / "p").iterdir()) == sorted(of_topology["files"])
+    assert (of_topology["servers"], of_topology["gpu"], of_topology["ordering"]["proven"]) == (2, "v100", True)
+    assert of_plan["graphs"] == of_topology["graphs"] and "no plan" in of_plan["notes"][0]
+    assert "wrote 9 files" in stretto("export", "-t", "ndv2:2", "--to", "nccl", "-o", tmp_path / "r").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("-t ndv2:2 --to nccl -o {}", "there already"),
+        ("-t mi300x:2 --to nccl -o new", "NVIDIA"),
+        ("-t ndv2:2 --to nccl --gpu z80 -o new", "--gpu: there is no GPU 'z80'"),
+        ("--to nccl -o new", "give a topology"),
+        ("-t ndv2:2 --to nccl --ranks 0 -o new", "hold all ranks"),
+        ("-t ndv2:2 --to csv -o new", "--to nccl"),
+        ("--to csv -o new", "name the plan or table"),
+        ("-t ndv2:2 --to nothing -o new", "cross-connects-csv, nccl"),
+    ],
+)
+def test_what_export_to_nccl_refuses_is_one_line(words, why, tmp_path):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("")
+    done = stretto("export", *words.format(tmp_path / "full").split(), code=2, cwd=tmp_path)
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1 and why in done.stderr
+    assert not (tmp_path / "new").exists()
