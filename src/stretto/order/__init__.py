@@ -4,8 +4,8 @@ NCCL, gloo and MPI decide by rank numbers alone who sends to whom. So the number
 carry their traffic. This room searches for the numbering that ends a step soonest.
 
 - ``traffic.py``: what a library sends, as a function of rank numbers; ``step.py``: parallel groups.
-- ``libraries.py``, ``libraries_*.py``, ``open_mpi_choice.py``, ``open_mpi_han.py``: which algorithms each library has and
-  takes; ``patterns.py``, ``exchanges.py``, ``mpi_algorithms.py``: what these send, step by step, and as traffic.
+- ``libraries.py``, ``libraries_*.py``, ``open_mpi_choice.py``, ``open_mpi_han.py``: which algorithms each library has,
+  and when it takes them; ``patterns.py``, ``exchanges.py``, ``mpi_algorithms.py``: what these send, step by step.
 - ``network.py``: machines, and the routes that the network takes; ``messages.py``, ``judge.py``: all messages of an
   order, as plans that the simulator runs; ``problem.py``: the same as arrays.
 - ``search.py``: the search; ``starts.py``, ``kernel_local.py``: local search; ``kernel_cost.py``, ``exchangeable.py``:
