@@ -127,7 +127,7 @@ def test_a_rank_waits_for_what_its_threadblock_waited_for(tmp_path):
 
 def changed(name, change):
     """A plan that is correct but for what ``change`` does to the operations of rank 1's first threadblock."""
-    data = copy.deepcopy(PLANS[name])
+    data = json.loads(json.dumps(PLANS[name]))  # no operation is one object twice
     change(data["gpus"][1]["threadblocks"][0]["ops"])
     return data
 
@@ -214,6 +214,9 @@ FAULTS = {
     "a semaphore that ends otherwise": (
         changed("semaphores", lambda ops: ops.append({"name": "sem_release", "semaphore_ids": [0]})), "left-over", (1,),
         "begins with 0 and ends with 1",
+    ),
+    "a wait for two signals over one channel, and one comes": (
+        changed("put", lambda ops: ops[7].update(channel_ids=[0, 0])), "deadlock", (1, 0, 7), "no signal comes from rank 0",
     ),
     "packets that nobody sends": (
         changed("ppkt", lambda ops: ops.pop(1)), "deadlock", (0, 0, 2), "packets do not come to bytes 0 to 2047",

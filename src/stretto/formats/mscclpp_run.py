@@ -89,7 +89,9 @@ class _Run:
         own = self.semaphores[op.at.rank]
         if op.barrier is not None:
             return self._meet(block, op)
-        if any(self.signals[line] < 1 for line in op.waits) or any(own[s] < 1 for s in op.acquires):
+        if any(self.signals[line] < op.waits.count(line) for line in op.waits):
+            return False
+        if any(own[s] < op.acquires.count(s) for s in op.acquires):
             return False
         if not all(self.contents.ready(op.at, move) for move in op.moves):
             return False
@@ -190,11 +192,11 @@ class _Run:
     def _reason(self, op: Operation) -> tuple[object, str]:
         """What an operation waits for: a key, and in words."""
         for line in op.waits:
-            if self.signals[line] < 1:
+            if self.signals[line] < op.waits.count(line):
                 kind, src, _, number = line
                 return line, f"no signal comes from rank {src} (its {kind} channel {number} to this rank)"
         for s in op.acquires:
-            if self.semaphores[op.at.rank][s] < 1:
+            if self.semaphores[op.at.rank][s] < op.acquires.count(s):
                 return (op.at.rank, s), f"nobody releases semaphore {s}"
         if op.barrier is not None:
             waiting = len(self.barriers.get((op.at.rank, op.barrier[0]), []))
