@@ -331,3 +331,20 @@ def test_nccls_own_code_reads_the_pack_as_it_is_meant(packs, spec, readers, tmp_
         assert worst < 1e-5
     right, asked = ask_plugin(pack, library, folder / TUNER)
     assert right == asked > 100
+
+
+@pytest.mark.parametrize(("spec", "crossings"), [("h100:2", 0), ("h100:3", 8)])
+def test_nccls_own_rings_cross_rails_with_an_odd_number_of_servers(
+    packs, spec, crossings, readers, tmp_path, monkeypatch
+):
+    """From the last server to the first, a hop of each of 8 channels; with NCCL_CROSS_NIC=0 rings stay on their cards."""
+    from nccl_graph.readers import read_graphs
+
+    pack, folder = packs[spec], folder_of(packs[spec], tmp_path)
+    own = read_graphs(readers[0], folder / TOPOLOGY, None, len(pack.machines))
+    assert own["ring"]["typeinter"] == "PIX", "the first and the last GPU have the cards that the channel uses"
+    hops = [hop for ring in own["rings"] for hop in pairwise([*ring, ring[0]])]
+    assert sum(a // 8 != b // 8 and a % 8 != b % 8 for a, b in hops) == crossings
+    monkeypatch.setenv("NCCL_CROSS_NIC", "0")
+    set_so = read_graphs(readers[0], folder / TOPOLOGY, None, len(pack.machines))
+    assert all(a == b for a, b in (c["nets"] for c in set_so["ring"]["channels"]))
