@@ -88,11 +88,14 @@ def test_a_thread_sends_one_message_after_the_other():
     )  # fmt: skip
     steps = [Step(0, (), (0,)), Step(1, (), (), (0,)), Step(2, (1,), (1,)), Step(2, (), (2,)),
              Step(3, (), (), (1,)), Step(3, (), (), (2,))]  # fmt: skip
-    run = at_size(Threads(plan, steps, TARGETS["nccl-p2p"]), 3_000_000)
+    run = at_size(Threads(plan, steps, TARGETS["nccl-p2p"], "", 3_000_000), 3_000_000)
     start, finish = (getattr(simulate(run.plan, follows=run.follows), name) for name in ("start_s", "finish_s"))
     assert start[1] > finish[0] and start[2] == finish[1]
     alone = at_size(
-        Threads(plan, [s._replace(thread=s.thread + (2 in s.sends) * 9) for s in steps], TARGETS["nccl-p2p"]), 3_000_000
+        Threads(
+            plan, [s._replace(thread=s.thread + (2 in s.sends) * 9) for s in steps], TARGETS["nccl-p2p"], "", 3_000_000
+        ),
+        3_000_000,
     )
     own = int(np.flatnonzero(alone.plan.src == 0)[-1])
     assert simulate(alone.plan, follows=alone.follows).start_s[own] == 0.0

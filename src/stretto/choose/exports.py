@@ -9,6 +9,7 @@ of the table becomes as many files as it takes to stay within 5 % of what the ro
 from __future__ import annotations
 
 import json
+import math
 import os
 import tempfile
 from collections.abc import Callable
@@ -97,10 +98,16 @@ class _Row:
             return [self._one()]
         pieces = self.plan(self.row.middle_bytes).workload.collectives[0].piece_count
         least = max(LEAST_BYTES, ALIGNMENT_BYTES * pieces * self.row.chunks)
-        high = self.row.to_bytes or LARGEST_BYTES
-        low = min(max(self.row.from_bytes, least), high)
-        found = spans(low, high, cache(self._probe))
-        return [self._span(span, i, len(found)) for i, span in enumerate(found)]
+        largest = min(LARGEST_BYTES, find_target(self.format.name).buffer_bytes // 2)
+        low, high = max(self.row.from_bytes, least), self.row.to_bytes or largest + 1
+        if low >= min(high, largest):
+            return [self._entry(None, self.row.from_bytes, self.row.to_bytes) | {
+                "failed": f"{self.format.name} gets programs for {format_size(least)} to {format_size(largest)}"
+            }]  # fmt: skip
+        found = spans(low, min(high, largest), cache(self._probe))
+        ends = [span.high for span in found[:-1]] + [min(high, largest + 1)]
+        begins = [self.row.from_bytes, *ends[:-1]]
+        return list(map(self._span, found, begins, ends))
 
     def _plan(self, size_bytes: int) -> Plan:
         return self.table.plan_of(self.row, self.topology, size_bytes)
@@ -145,7 +152,10 @@ class _Row:
             except StrettoError as error:  # a runtime then does what it does without a table
                 refusals.append(str(error))
             else:
-                if found[-1].run_s(size_bytes) <= (1 + TOLERANCE) * simulate(self.plan(size_bytes)).completion_s:
+                if math.isinf(found[-1].run_s(size_bytes)):
+                    found.pop()
+                    refusals.append(f"its program for {self.format.name} is not for {format_size(size_bytes)}")
+                elif found[-1].run_s(size_bytes) <= (1 + TOLERANCE) * simulate(self.plan(size_bytes)).completion_s:
                     break
         if not found:
             return None, refusals[0]
@@ -171,34 +181,33 @@ class _Row:
             raise BrokenPromise(f"{self.title}: the file for {self.format.name} {without(path, error)}") from None
         return Written(timeline, Path(path).read_bytes(), tuple(notes or ()), threads)
 
-    def _span(self, span: Span, number: int, count: int) -> dict[str, Any]:
-        """Write the file of a span for its sizes, and hold what it takes at both ends against the table."""
-        begin = self.row.from_bytes if number == 0 else span.low
-        last = number == count - 1 and self.row.to_bytes is None
+    def _span(self, span: Span, begin: int, end: int) -> dict[str, Any]:
+        """Write the file of a span, for sizes below ``end``, and hold what it takes at both ends against the table."""
         if span.made is None:
             if span.broken is not None:
-                self._break(span.broken, span.broken.program)
-            return self._entry(None, begin, None if last else span.high) | {"failed": span.refusal}
-        end = span.high + 1 if last else span.high
+                self._break(span.broken, span.broken.program, span.broken.size_bytes)
+            above = self.row.to_bytes is None and end > span.high  # what is larger is left out, too
+            return self._entry(None, begin, None if above else end) | {"failed": span.refusal}
         planned = span.made.program
         assert isinstance(planned, Written)
         name = f"{self.row.collective}-{begin}.{self.format.ending}"
         program = self._written(planned.timeline, name, (begin, end - 1))
+        ends = []
         for probe in span.probes:
-            if probe.differs(program) > TOLERANCE:
-                self._break(probe, program)
-        ends = [
-            {"size_bytes": p.size_bytes, "program_s": program.run_s(p.size_bytes), "table_s": p.promised_s}
-            for p in (span.probes[0], span.probes[-1])
-        ]
+            size = min(probe.size_bytes, end - 1)
+            if program.run_s(size) > (1 + TOLERANCE) * probe.promised_s:
+                self._break(probe, program, size)
+            if probe in (span.probes[0], span.probes[-1]):
+                times = {"program_s": program.run_s(size), "table_s": probe.promised_s}
+                ends.append({"size_bytes": probe.size_bytes} | times)
         return self._entry(name, begin, end) | {
             "notes": list(program.notes), "planned_bytes": span.made.size_bytes,
             "plan_digest": planned.timeline.plan.digest(), "digest": sha256(program.text).hexdigest(), "ends": ends,
         }  # fmt: skip
 
-    def _break(self, probe: Probe, program: Any) -> None:
-        takes, size = program.run_s(probe.size_bytes), format_size(probe.size_bytes)
+    def _break(self, probe: Probe, program: Any, size_bytes: int) -> None:
+        takes_s, size = program.run_s(size_bytes), format_size(size_bytes)
         raise BrokenPromise(
-            f"{self.title}: for {size} the program for {self.format.name} takes {format_time(takes)}, "
-            f"{100 * probe.differs(program):.1f} % more than the {format_time(probe.promised_s)} of the table"
+            f"{self.title}: for {size} the program for {self.format.name} takes {format_time(takes_s)}, "
+            f"{100 * (takes_s / probe.promised_s - 1):.1f} % more than the {format_time(probe.promised_s)} of the table"
         )

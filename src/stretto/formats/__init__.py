@@ -99,12 +99,13 @@ class Importer:
 
 def importers() -> dict[str, Importer]:
     """The formats of ``stretto import --from``, by name."""
-    from . import chakra_in, msccl_in, mscclpp_in, nccl_graph_in, teccl
+    from . import chakra_in, msccl_in, mscclpp_in, mscclpp_threads, nccl_graph_in, teccl
 
     known = (
         Importer("chakra", "Chakra traces of sends and receipts, FILE for FILE.RANK.et", chakra_in.read, sized=True),
         Importer("msccl", "MSCCL XML, out of place or in place", msccl_in.read, threads=msccl_in.read_threads),
-        Importer("mscclpp", "MSCCL++ execution plan, JSON", mscclpp_in.read, topology=mscclpp_in.default_topology),
+        Importer("mscclpp", "MSCCL++ execution plan, JSON", mscclpp_in.read, topology=mscclpp_in.default_topology,
+                 threads=mscclpp_threads.read_threads),
         Importer(
             "nccl-graph",
             "NCCL's graphs (NCCL_GRAPH_DUMP_FILE): its rings",
@@ -119,7 +120,7 @@ def importers() -> dict[str, Importer]:
         ),
         Importer("teccl", "TE-CCL's schedule JSON, timed again", teccl.read),
         Importer("teccl-queued", "the same, with switches in which bytes queue", partial(teccl.read, queued=True)),
-    )
+    )  # fmt: skip
     return {i.name: i for i in known}
 
 

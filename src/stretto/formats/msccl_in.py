@@ -82,7 +82,7 @@ def read_threads(path: str, topology: Topology) -> Threads:
         Unsupported: the program is not for the protocol Simple.
     """
     plan, steps = _run(path, topology, None)
-    return Threads(plan, steps, TARGETS["msccl"], path)
+    return Threads(plan, steps, TARGETS["msccl"], path, plan.workload.collectives[0].size_bytes)
 
 
 def _run(path: str, topology: Topology, size: Size | None) -> tuple[Plan, list[ThreadStep]]:

@@ -21,11 +21,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ..model.arrays import Int64, Ragged
-from ..model.collective import Collective, Workload, make_collective
+from ..model.collective import Collective, Workload
 from ..model.errors import InputError
 from ..model.memory import too_much
 from ..model.plan import COPY, Plan, make_plan
-from ..model.targets import Target
+from ..model.targets import UNLIMITED, Target
 
 MOST_UNLIKE_PASSES = 64
 """Passes after which the waits of a pass must be those of the pass before; a few are enough in practice."""
@@ -56,12 +56,17 @@ class Threads:
         steps: of all threads, in an order in which they can run.
         target: whose buffers limit what a pass and a message carry, and how many messages are under way.
         where: the file, for messages to people.
+        full_bytes: the full buffer for which the plan has its sizes. most_bytes: the largest for which it may run.
+        refereed: whether it is known that the program is correct. Else a verifier can tell (:func:`in_write_order`).
     """
 
     plan: Plan
     steps: Sequence[Step]
     target: Target
-    where: str = ""
+    where: str
+    full_bytes: int
+    most_bytes: int = UNLIMITED
+    refereed: bool = False
 
 
 class AsRun(NamedTuple):
@@ -83,8 +88,10 @@ def at_size(threads: Threads, size_bytes: int) -> AsRun:
             messages at this size.
     """
     plan = threads.plan
-    chunk_bytes = _chunk_bytes(plan, size_bytes)
+    chunk_bytes = -(-plan.workload.chunk_bytes * size_bytes // threads.full_bytes)
     unit = int(chunk_bytes.max())
+    if chunk_bytes.min() < threads.target.alignment_bytes or size_bytes > threads.most_bytes:
+        raise InputError(f"is not for {size_bytes} bytes", threads.where)
     limit = threads.target.pass_bytes
     passes = -(-unit // limit)
     together = max(1, limit // unit)
@@ -98,11 +105,11 @@ def at_size(threads: Threads, size_bytes: int) -> AsRun:
     begin = np.arange(passes)[:, None] * limit
     carried = np.clip(chunk_bytes[plan.chunk[moved.values]] - begin, 0, limit)
     rows = passes * len(sent)
+    pieces = _pieces(plan, moved, np.add.reduceat(carried, moved.offsets[:-1], axis=1))
     run = make_plan(
-        plan.topology, Workload((_pieces(plan, moved, np.add.reduceat(carried, moved.offsets[:-1], axis=1)),)),
-        "ready-order", chunk=np.arange(rows), src=np.tile(plan.src[first], passes),
-        dst=_tiled(plan.dst.take(first), passes), route=_tiled(plan.route.take(first), passes),
-        depends=Ragged.grouped(*waits.arrived, rows), where=threads.where,
+        plan.topology, Workload((pieces,)), "ready-order", chunk=np.arange(rows),
+        src=np.tile(plan.src[first], passes), dst=_tiled(plan.dst.take(first), passes),
+        route=_tiled(plan.route.take(first), passes), depends=Ragged.grouped(*waits.arrived, rows), where=threads.where,
     )  # fmt: skip
     return AsRun(run, Ragged.grouped(*waits.left, rows))
 
@@ -129,14 +136,6 @@ def in_write_order(threads: Threads) -> Plan:
         dst=plan.dst.take(at), route=plan.route.take(at),
         depends=Ragged.of([sorted({row[d] for d in waits[k]}) for k in order]), where=threads.where,
     )  # fmt: skip
-
-
-def _chunk_bytes(plan: Plan, size_bytes: int) -> Int64:
-    """int64[chunks], the chunks of the plan's collective where its full buffer has another size."""
-    own = plan.workload.collectives[0]
-    parts = own.chunk_count // own.piece_count
-    ranks, root = own.ranks.tolist(), max(own.root, 0)
-    return make_collective(own.kind, plan.topology, size_bytes, ranks=ranks, root=root, chunks=parts).chunk_bytes
 
 
 def _pieces(plan: Plan, moved: Ragged, message_bytes: Int64) -> Collective:

@@ -55,6 +55,7 @@ class Target:
         elements: of the file of a GPU, at most.
         pass_bytes: bytes of each chunk that one pass of a program carries, and bytes of a message, at most.
         in_flight: messages from a threadblock to another that may be under way.
+        buffer_bytes: bytes of a buffer, at most.
         messages: that a rank sends and receives in all, at most, about: what plans are made for. Whether a plan fits
             in all that is counted above, an exporter finds out.
         message_s: seconds that a message costs on every link, at least.
@@ -81,6 +82,7 @@ class Target:
     elements: int = UNLIMITED
     pass_bytes: int = UNLIMITED
     in_flight: int = UNLIMITED
+    buffer_bytes: int = UNLIMITED
     messages: int = UNLIMITED
     message_s: float = 0.0
 
@@ -128,9 +130,9 @@ TARGETS: dict[str, Target] = {
         ),
         Target(
             # microsoft/mscclpp src/core/include/execution_common.hpp: MAX_OPERATION, MAX_CHANNEL,
-            # MAX_DEVICE_SEMAPHORES; src/core/executor/execution_plan.cc: buffer_alignment
+            # MAX_DEVICE_SEMAPHORES, offsets of 32 bits; src/core/executor/execution_plan.cc: buffer_alignment
             "mscclpp", "MSCCL++ execution plan, run by MSCCL++ on GPUs: `stretto export --to mscclpp` (`mscclpp-dsl`)",
-            kinds=BUFFERED, equal_parts=True, alignment_bytes=16, steps=64, channels=16,
+            kinds=BUFFERED, equal_parts=True, alignment_bytes=16, steps=64, channels=16, buffer_bytes=2**32,
         ),
         Target(
             "torch", "processes of PyTorch's backend `stretto`, and those of `stretto run`, which send over sockets",
