@@ -111,7 +111,7 @@ class Judge:
     def _stage_s(self, number: int, order: Int64) -> Float64:
         """float64[collectives], when each collective of a stage has ended."""
         stage = self.problem.stages[number]
-        short = self._part(number, stage.most_times(self.problem.most_simulated))
+        short = self._part(number, stage.simulated_times(self.problem.most_simulated))
         ends_s = _run(self.problem.machines, short.stages[0].messages, self.problem.nodes(order))
         if short.stages[0] is stage:
             return ends_s

@@ -19,6 +19,9 @@ MOST_SIMULATED = 30_000
 """Messages of a stage that are simulated one by one; the simulator takes about 0.1 s of CPU for them. Of longer stages
 it runs the first times of each phase (:mod:`.judge`)."""
 
+MOST_WAITING = 100
+"""Times of a message that the simulator lets wait on a link at once: its work grows with their square."""
+
 MOST_EXACT = 9
 """Machines up to which all orders are looked at."""
 
@@ -61,9 +64,15 @@ class Stage:
         """How often a phase may be sent so that there are no more messages than that; 0 for as often as it is."""
         if self.message_count <= most_messages:
             return 0
-        return max(
-            FEWEST_TIMES, most_messages // sum(len(p.src) for share in self.shares for p in share.traffic.phases)
-        )
+        once = sum(len(p.src) for share in self.shares for p in share.traffic.phases)
+        return max(FEWEST_TIMES, most_messages // once)
+
+    def simulated_times(self, most_messages: int) -> int:
+        """How often a phase is simulated at most; 0 for as often as it is."""
+        most = self.most_times(most_messages)
+        if any(_floods(p) for share in self.shares for p in share.traffic.phases):
+            return min(most, MOST_WAITING) if most else MOST_WAITING
+        return most
 
     def cut(self, most_times: int, halved: int | None = None) -> Stage:
         """The stage with no phase sent more than ``most_times``, and the phase ``halved`` at most half as often."""
@@ -100,7 +109,7 @@ class Problem:
     @cached_property
     def simulated(self) -> Problem:
         """The problem with those times of each phase that are simulated."""
-        times = [stage.most_times(self.most_simulated) for stage in self.stages]
+        times = [stage.simulated_times(self.most_simulated) for stage in self.stages]
         if not any(times):
             return self
         return replace(self, stages=tuple(stage.cut(most) for stage, most in zip(self.stages, times)))
@@ -198,6 +207,11 @@ class Problem:
         ids = np.tile(np.arange(len(src)), 2)[by_number]
         entries = Entries(phase, src, src_gpu, dst, dst_gpu, size.astype(np.float64), offsets, ids)
         return entries, Phases(np.array(times), np.array(lag), np.array(depth), np.array(count))
+
+
+def _floods(p: Phase) -> bool:
+    """Whether some message is ready for all of its many times at once."""
+    return p.times > MOST_WAITING and len(np.unique(p.waiting[p.lag > 0])) < len(p.src)
 
 
 def _phases(stage: Stage) -> Sequence[tuple[Share, Phase]]:
