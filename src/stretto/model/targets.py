@@ -130,9 +130,11 @@ TARGETS: dict[str, Target] = {
         ),
         Target(
             # microsoft/mscclpp src/core/include/execution_common.hpp: MAX_OPERATION, MAX_CHANNEL,
-            # MAX_DEVICE_SEMAPHORES, offsets of 32 bits; src/core/executor/execution_plan.cc: buffer_alignment
+            # MAX_DEVICE_SEMAPHORES, offsets of 32 bits; src/core/executor/execution_plan.cc: buffer_alignment.
+            # A buffer must be a multiple of its parts times 16 bytes, so that many parts serve few sizes: 128 KiB here.
             "mscclpp", "MSCCL++ execution plan, run by MSCCL++ on GPUs: `stretto export --to mscclpp` (`mscclpp-dsl`)",
-            kinds=BUFFERED, equal_parts=True, alignment_bytes=16, steps=64, channels=16, buffer_bytes=2**32,
+            kinds=BUFFERED, equal_parts=True, alignment_bytes=16, buffer_parts=2**13, steps=64, channels=16,
+            buffer_bytes=2**32,
         ),
         Target(
             "torch", "processes of PyTorch's backend `stretto`, and those of `stretto run`, which send over sockets",
