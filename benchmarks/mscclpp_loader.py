@@ -101,7 +101,7 @@ def build(folder: Path) -> Path:
     (folder / "mscclpp/version.hpp").write_text(re.sub(r"@\w+@", "0", version))
     units = [HERE / "mscclpp_loader.cc", root / "src/core/executor/execution_plan.cc", root / "src/core/errors.cc"]
     paths = [folder, root / "include", root / "src/core/include", *includes]
-    command = ["g++", "-std=c++20", "-O0", *(f"-I{p}" for p in paths), *map(str, units), "-o", str(folder / "loader")]
+    command = ["g++", "-std=c++20", "-O1", *(f"-I{p}" for p in paths), *map(str, units), "-o", str(folder / "loader")]
     made = subprocess.run(command, capture_output=True, text=True)
     if made.returncode:
         raise Missing(f"the loader does not compile: {made.stderr.strip().splitlines()[-1]}")
@@ -226,6 +226,17 @@ def row_of(loader: Path, folder: Path, net: str, kind: str, planner: str) -> dic
     }
 
 
+def print_row(row: dict[str, Any]) -> None:
+    """A line of the table."""
+    verdict = "as meant" if row["loaded"] else row["difference"]
+    own = "the same" if row["language"] else "ANOTHER PLAN"
+    print(
+        f"{row['net']:10} {row['collective']:14} {row['planner']:14} threadblocks {row['threadblocks']:3} "
+        f"operations {row['operations']:6} channels {row['channels']:3}  loaded: {verdict}  language: {own}",
+        flush=True,
+    )
+
+
 def _channels(gpu: Gpu) -> int:
     return len(gpu.memory) + len(gpu.port)
 
@@ -242,14 +253,12 @@ def main() -> None:
             print(f"skipped: {missing}")
             return
         cases = ((n, k, p) for n in args.net for k in KINDS for p in PLANNERS)
-        rows = [row for case in cases if (row := row_of(loader, Path(name), *case)) is not None]
-    for row in rows:
-        verdict = "as meant" if row["loaded"] else row["difference"]
-        own = "the same" if row["language"] else "ANOTHER PLAN"
-        print(
-            f"{row['net']:10} {row['collective']:14} {row['planner']:14} threadblocks {row['threadblocks']:3} "
-            f"operations {row['operations']:6} channels {row['channels']:3}  loaded: {verdict}  language: {own}"
-        )
+        rows = []
+        for case in cases:
+            row = row_of(loader, Path(name), *case)
+            if row is not None:
+                rows.append(row)
+                print_row(row)
     loaded, same = (sum(row[key] for row in rows) for key in ("loaded", "language"))
     print(f"{len(rows)} plans: {loaded} loaded as meant, {same} the same from MSCCL++'s language")
     if args.json:
