@@ -43,6 +43,8 @@ def plan(name, net, kind, size, chunks=1, root=0, **options):
         ("dgx1", 6, 25e9),  # all six NVLinks of every GPU
         ("dgx2:1", 1, 125e9),
         ("dgx2:2", 8, 12.5e9),  # a rail each
+        ("h100:2", 8, 50e9),  # in over a rail, out over the one before: the second server the other way round
+        ("h100:3", 8, 50e9),
         ("ndv2:4", 1, 12.5e9),  # one NIC
         ("hypercube:4", 4, 25e9),
         ("fullmesh:8", 7, 25e9),

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -51,9 +52,23 @@ SHARES = (1, 2)
 Route = tuple[int, ...]
 Room = Callable[[float, int, int, bool], tuple[float, ...]]
 
-BY_RANK = (1, -1)
-"""Try the next rank in the order of ranks, or the one before. All channels then pass a switch in the same order, so
-that no two ranks behind the switch send to the same rank."""
+
+class ByRank(NamedTuple):
+    """Try the next rank in the order of ranks (1), or the one before (-1). All channels then pass a switch in the same
+    order, so that no two ranks behind the switch send to the same rank.
+
+    Attributes:
+        every: the way in the first server of a ring, the third, and so on.
+        second: the way in every second server. Where rails alone join servers, a ring that comes in at the last rank
+            must leave at the first one.
+        closing: whether the last rank that leads back to where the ring began is kept for its end. So a ring closes
+            over the rails of an odd number of servers.
+    """
+
+    every: int
+    second: int
+    closing: bool = False
+
 
 BY_ROOM: tuple[Room, ...] = (
     lambda left, onward, after, leaves: (leaves, -left, onward, after),
@@ -62,7 +77,11 @@ BY_ROOM: tuple[Room, ...] = (
 """Where that gives too few rings, try ranks by: whether the server would be left too early from there, the bandwidth
 left on the route, the routes onward, and the distance in the order of ranks."""
 
-PREFERENCES: tuple[int | Room, ...] = (*BY_RANK, *BY_ROOM)
+Preference = ByRank | Room
+
+PREFERENCES: tuple[Preference, ...] = (
+    ByRank(1, 1), ByRank(-1, -1), *BY_ROOM, ByRank(1, -1), ByRank(1, -1, closing=True),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -212,7 +231,7 @@ class _Search:
                 break
         return best
 
-    def _ring(self, width: float, left: list[float], prefer: int | Room, number: int) -> Ring | None:
+    def _ring(self, width: float, left: list[float], prefer: Preference, number: int) -> Ring | None:
         """One ring, None if the search finds none within its steps.
 
         Args:
@@ -229,7 +248,7 @@ class _Search:
             steps = steps_each
             left[:] = full
             unvisited = dict(self.size)
-            ways.visited = 0
+            ways.begin(start)
             frames: list[tuple[int, Route, Iterator[tuple[int, Route]]]] = []
             step: tuple[int, Route] | None = (start, ())
             while step is not None or frames:
@@ -249,7 +268,7 @@ class _Search:
                     unvisited[self.server[v]] -= 1
                     for link in route:
                         left[link] -= width
-                    frames.append((v, route, ways.after(v, unvisited[self.server[v]])))
+                    frames.append((v, route, ways.after(v, unvisited)))
                     closing = ways.reach[v].get(start, ()) if len(frames) == len(self.ranks) else ()
                     if closing and ways.has(closing):
                         order = tuple(f[0] for f in frames)
@@ -265,38 +284,53 @@ class _Onward:
     Attributes:
         left: float[links], the bandwidth that the ring so far leaves; changes with the ring.
         visited: the ranks on the ring, as bits by their position.
-        reach: for each rank the ranks that it has a route to, in the order of ``prefer`` if that is by rank.
+        closers: the ranks that may be the last one of the ring, as bits.
+        routes: for each rank the ranks that it has a route to; if ``prefer`` is by rank, in its order in the first
+            server, and in its order in the second one.
     """
 
-    def __init__(self, search: _Search, width: float, left: list[float], prefer: int | Room) -> None:
+    def __init__(self, search: _Search, width: float, left: list[float], prefer: Preference) -> None:
         self.search, self.width, self.left, self.prefer = search, width, left, prefer
-        self.visited = 0
+        self.visited = self.closers = 0
         position, n = search.position, len(search.ranks)
         self.bit = {v: 1 << k for v, k in position.items()}
-        self.reach: dict[int, dict[int, Route]] = {}
-        for a in search.ranks:
-            routes = search._reach(a, width, left)
-            if isinstance(prefer, int):
-                by_rank = sorted((prefer * ((position[b] - position[a]) % n), b) for b in routes)
-                routes = {b: routes[b] for _, b in by_rank}
-            self.reach[a] = routes
+        self.reach = {a: search._reach(a, width, left) for a in search.ranks}
         self.bits = {a: sum(self.bit[b] for b in routes) for a, routes in self.reach.items()}
+        ways = (prefer.every, prefer.second) if isinstance(prefer, ByRank) else (1, 1)
+        self.by_rank = [
+            {a: [b for _, b in sorted((way * ((position[b] - position[a]) % n), b) for b in self.reach[a])]
+             for a in search.ranks} for way in ways
+        ]  # fmt: skip
 
-    def after(self, v: int, own: int) -> Iterator[tuple[int, Route]]:
+    def begin(self, start: int) -> None:
+        """Begin a ring at a rank."""
+        self.visited, self.closers = 0, -1
+        if isinstance(self.prefer, ByRank) and self.prefer.closing and len(self.search.size) > 1:
+            server = self.search.server
+            back = [a for a, routes in self.reach.items() if start in routes and server[a] != server[start]]
+            self.closers = sum(self.bit[a] for a in back)
+
+    def after(self, v: int, unvisited: dict[str, int]) -> Iterator[tuple[int, Route]]:
         """The ranks that may come after ``v``, the best first.
 
         Args:
-            own: how many ranks of the server of ``v`` are left; the next rank is one of them unless there is none.
+            unvisited: how many ranks of each server are left. The next rank is of the server of ``v`` unless none is.
         """
-        server, visited = self.search.server, self.visited
-        options = (
-            (b, route)
-            for b, route in self.reach[v].items()
-            if not self.bit[b] & visited and (own == 0 or server[b] == server[v])
-        )
-        if isinstance(self.prefer, int):
-            return options
-        prefer, position, exits, n = self.prefer, self.search.position, self.search.exits, len(self.search.ranks)
+        server, visited, n = self.search.server, self.visited, len(self.search.ranks)
+        own, reach = unvisited[server[v]], self.reach[v]
+        rest = ((1 << n) - 1) & ~visited
+        back = self.closers & rest
+        # the last rank that leads back, unless it is the last of all
+        kept = back if back & (back - 1) == 0 and back != rest else 0
+
+        def allowed(b: int) -> bool:
+            return not self.bit[b] & (visited | kept) and (own == 0 or server[b] == server[v])
+
+        if isinstance(self.prefer, ByRank):
+            # the server that is left, or the one that comes next
+            done = sum(not count for count in unvisited.values()) - (own == 0)
+            return ((b, reach[b]) for b in self.by_rank[done % 2][v] if allowed(b))
+        prefer, position, exits = self.prefer, self.search.position, self.search.exits
 
         def key(option: tuple[int, Route]) -> tuple[float, ...]:
             b, route = option
@@ -304,7 +338,7 @@ class _Onward:
             left = min([self.left[link] for link in route])
             return prefer(left, onward, (position[b] - position[v]) % n, own > 1 and b in exits)
 
-        return iter(sorted(options, key=key))
+        return iter(sorted(((b, route) for b, route in reach.items() if allowed(b)), key=key))
 
     def has(self, route: Route) -> bool:
         """Whether every link of a route has room for one more ring."""
