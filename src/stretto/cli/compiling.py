@@ -76,8 +76,9 @@ def plan_all(requests: tuple[tuple[str, ...], ...]) -> None:
         plan.bound()
         lower(plan)
         rounds_of(plan)
-        with suppress(Unsupported), TemporaryDirectory() as folder:
-            exporters()["chakra"].write(plan.simulate(), f"{folder}/trace")
+        for name in ("chakra", "mscclpp"):
+            with suppress(Unsupported), TemporaryDirectory() as folder:
+                exporters()[name].write(plan.simulate(), f"{folder}/plan")
     for spec, library in ORDERS:
         face.order(spec, library, "allreduce", "1MB")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 from collections.abc import Sequence
@@ -226,7 +227,10 @@ def library_named(name: str) -> Library:
     known = libraries.LIBRARIES
     lib = known.get(ALIASES.get(name, name))
     if lib is None:
-        raise InputError(f"there is no library {name!r}; there are {', '.join((*known, *ALIASES))}", "library")
+        names = (*known, *ALIASES)
+        near = difflib.get_close_matches(name, names, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
+        raise InputError(f"there is no library {name!r}; {hint}", "library")
     return lib
 
 

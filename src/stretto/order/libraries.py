@@ -27,7 +27,6 @@ LIBRARIES = {
             "Open MPI 5.0: recursive doubling, Rabenseifner, rings and trees, by ranks and bytes",
             libraries_open_mpi.open_mpi,
         ),
-        Library("mpi", "the same as openmpi", libraries_open_mpi.open_mpi),
         Library(
             "mpich",
             "MPICH: recursive doubling, Rabenseifner, rings and trees, by ranks and bytes",
