@@ -78,10 +78,20 @@ def all_orders(n: int):
 SHARED = "h100:4?pod=2&spines=1"
 """A cluster in which messages of different machines share links."""
 
+
+def with_messages(net, seed: int):
+    """A network in which messages cost on some links, and nothing on others."""
+    random, net = np.random.default_rng(seed), st.topology(net)
+    links = net.link_count
+    return replace(
+        net, bandwidth=1e9 * random.choice([0.2, 1, 5], links), message_s=random.choice([0, 1e-6, 1e-4], links)
+    )
+
+
 TRIED = [
     (uneven(5), simple_ring), (uneven(5, 1), two_rings), (uneven(4), doubling), (uneven(5), tree), (uneven(5), pairwise),
     ("ring:5", simple_ring), ("mesh:2x3", tree), ("mesh:2x3", pairwise), ("mesh:2x2", doubling),
-    ("sites:4,2", two_rings), (SHARED, tree),
+    ("sites:4,2", two_rings), (SHARED, tree), (with_messages("mesh:2x2", 2), tree),
 ]  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernel_cost import Net, pass_route
+from .kernel_cost import Net, link_s, pass_route
 
 Bool = NDArray[np.bool_]
 Int64 = NDArray[np.int64]
@@ -36,13 +36,13 @@ def bundle_times(
             fullest, total, nearest = 0.0, 0.0, np.inf
             for k in range(len(src_gpu)):
                 a, b = net.gpu[i, src_gpu[k]], net.gpu[j, dst_gpu[k]]
-                seconds, latency, size = pass_route(a, b, size_bytes[k], net)
+                seconds, latency = pass_route(a, b, size_bytes[k], net)
                 total += seconds + latency
                 nearest = min(nearest, latency)
                 v, row = a, net.row[b]
                 while v != b:
                     link = net.table[row, v]
-                    load[link] += sent[k] * size / net.bandwidth[link]
+                    load[link] += sent[k] * link_s(link, size_bytes[k], net)
                     fullest = max(fullest, load[link])
                     v = net.link_dst[link]
             for k in range(len(src_gpu)):

@@ -67,18 +67,23 @@ class Rows(NamedTuple):
     stage: Int64
 
 
-def pass_route(src: int, dst: int, size_bytes: float, net: Net) -> tuple[float, float, float]:
-    """The seconds that a message keeps its slowest link, its latency, and the load in bytes that it is on each link."""
-    seconds, latency, slowest = 0.0, 0.0, np.inf
+def link_s(link: int, size_bytes: float, net: Net) -> float:
+    """The seconds that a message takes of a link."""
+    seconds: float = size_bytes / net.bandwidth[link] + net.message_s[link]
+    return seconds
+
+
+def pass_route(src: int, dst: int, size_bytes: float, net: Net) -> tuple[float, float]:
+    """The seconds that a message keeps its slowest link, and its latency."""
+    seconds, latency = 0.0, 0.0
     row = net.row[dst]
     v = src
     while v != dst:
         link = net.table[row, v]
-        seconds = max(seconds, size_bytes / net.bandwidth[link] + net.message_s[link])
+        seconds = max(seconds, link_s(link, size_bytes, net))
         latency += net.latency_s[link]
-        slowest = min(slowest, net.bandwidth[link])
         v = net.link_dst[link]
-    return seconds, latency, seconds * slowest
+    return seconds, latency
 
 
 def load_bound(
@@ -99,11 +104,11 @@ def load_bound(
             if kinds.src[k] >= placed or kinds.dst[k] >= placed:
                 continue
             a, b = net.gpu[order[kinds.src[k]], kinds.src_gpu[k]], net.gpu[order[kinds.dst[k]], kinds.dst_gpu[k]]
-            seconds[k], latency[k], size = pass_route(a, b, kinds.size_bytes[k], net)
+            seconds[k], latency[k] = pass_route(a, b, kinds.size_bytes[k], net)
             v, row = a, net.row[b]
             while v != b:
                 link = net.table[row, v]
-                load[link] += kinds.sent[k] * size / net.bandwidth[link]
+                load[link] += kinds.sent[k] * link_s(link, kinds.size_bytes[k], net)
                 near[link] = min(near[link], latency[k])
                 # what passes the link last must still arrive
                 most = max(most, load[link] + near[link])

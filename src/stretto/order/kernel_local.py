@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .kernel_cost import Net, pass_route
+from .kernel_cost import Net, link_s, pass_route
 
 Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
@@ -116,7 +116,7 @@ def put(e: int, sign: float, order: Int64, entries: Entries, phases: Phases, net
     p = entries.phase[e]
     a = net.gpu[order[entries.src[e]], entries.src_gpu[e]]
     b = net.gpu[order[entries.dst[e]], entries.dst_gpu[e]]
-    seconds, latency, size = pass_route(a, b, entries.size_bytes[e], net)
+    seconds, latency = pass_route(a, b, entries.size_bytes[e], net)
     state.through[p] += sign * (seconds + latency)
     scale = state.scale[p]
     if phases.times[p] == 1.0:
@@ -125,7 +125,7 @@ def put(e: int, sign: float, order: Int64, entries: Entries, phases: Phases, net
     while v != b:
         link = net.table[row, v]
         old = state.load[p, link]
-        new = max(old + sign * size / net.bandwidth[link], 0.0)
+        new = max(old + sign * link_s(link, entries.size_bytes[e], net), 0.0)
         state.load[p, link] = new
         if state.changes[0] < len(state.was):
             state.changed[state.changes[0]] = p * state.load.shape[1] + link
@@ -143,11 +143,11 @@ def rebuild(order: Int64, entries: Entries, phases: Phases, net: Net, state: Sta
         p = entries.phase[e]
         a = net.gpu[order[entries.src[e]], entries.src_gpu[e]]
         b = net.gpu[order[entries.dst[e]], entries.dst_gpu[e]]
-        seconds, latency, size = pass_route(a, b, entries.size_bytes[e], net)
+        seconds, latency = pass_route(a, b, entries.size_bytes[e], net)
         v, row = a, net.row[b]
         while v != b:
             link = net.table[row, v]
-            state.load[p, link] += size / net.bandwidth[link]
+            state.load[p, link] += link_s(link, entries.size_bytes[e], net)
             state.scale[p] = max(state.scale[p], state.load[p, link])
             v = net.link_dst[link]
         if phases.times[p] == 1.0:
