@@ -293,6 +293,14 @@ def test_lists_of_ranks_come_from_a_file(tmp_path):
     assert found.before_s > found.after_s
 
 
+@pytest.mark.parametrize("rank", [4, -1, 10**23])
+def test_a_rank_that_there_is_not_is_named(tmp_path, rank):
+    file = tmp_path / "groups.json"
+    file.write_text(json.dumps([{"size": "1MB", "collective": "allreduce", "ranks": [[0, rank]]}]))
+    with pytest.raises(InputError, match=f"group 0: there is no rank {rank}; there are ranks 0 to 3"):
+        st.order("ring:4", "gloo", groups=str(file))
+
+
 def test_gpus_inside_machines_are_reordered_where_their_links_differ():
     """Two machines whose GPUs form a ring 0 2 1 3 inside: the order of GPUs follows it."""
     links = []
@@ -340,6 +348,7 @@ def test_machines_keep_the_numbers_of_machines_with_as_many_gpus():
         (("ring:4", "gloo"), {"groups": "tp=4"}, "no collective; write"),
         (("ring:4", "gloo", "allreduce"), {"groups": "tp=4"}, "no size; write"),
         (("ring:4", "gloo", "allreduce", "1MB"), {"groups": "four"}, "NAME=COUNT"),
+        (("ring:4", "gloo", "allreduce", "1MB"), {"groups": "tp=²"}, "NAME=COUNT"),
         (("ring:4", "gloo", "allreduce", "1MB"), {"groups": "none.json"}, "none.json: cannot be read"),
     ],
 )

@@ -70,7 +70,7 @@ def chosen_ranks(text: str, count: int) -> list[int]:
     found: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
+        if not first.isdecimal() or (dash and not last.isdecimal()):
             raise InputError(f"{part!r} must be a rank or a range of ranks such as 0-7", "--ranks")
         low, high = int(first), int(last or first)
         if not low <= high < count:
@@ -91,7 +91,7 @@ def given_options(texts: Sequence[str] | None) -> dict[str, str]:
 
 
 def chunk_count(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise InputError(f"{text!r} is not a number of chunks", "chunks")
     return int(text)
 

@@ -85,7 +85,7 @@ def families(
 
 def _count(text: str, where: str) -> int:
     name, equals, count = text.partition("=")
-    if not equals or not name or not count.isdigit() or int(count) < 1:
+    if not equals or not name or not count.isdecimal() or int(count) < 1:
         raise InputError(f"{text!r} must be NAME=COUNT, such as dp=16", where)
     return int(count)
 
@@ -125,6 +125,9 @@ def _listed(row: Mapping[str, Any], where: str, ranks: int, collective: str | No
         raise InputError("'ranks' must be lists of two or more numbers", where)
     size = row.get("size")
     size = size_bytes if size is None else parse_size(str(size), where)
+    far = [rank for group in lists for rank in group if not 0 <= rank < ranks]
+    if far:
+        raise InputError(f"there is no rank {far[0]}; there are ranks 0 to {ranks - 1}", where)
     groups = tuple(np.array(group, dtype=np.int64) for group in lists)
     root = row.get("root", 0)
     if type(root) is not int or not all(0 <= root < len(group) for group in groups):
@@ -143,8 +146,6 @@ def _checked(
         raise InputError(f"{name} has no size; write {name}=COUNT:COLLECTIVE:SIZE or give one for all", where)
     known_kind(kind, where)
     for group in groups:
-        if ((group < 0) | (group >= ranks)).any():
-            raise InputError(f"{name} has rank {group.max()}; there are ranks 0 to {ranks - 1}", where)
         if len(np.unique(group)) < len(group):
             raise InputError(f"{name} has a rank twice in one group", where)
     used = np.concatenate(groups)
