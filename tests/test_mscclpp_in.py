@@ -42,6 +42,16 @@ def test_each_operation_does_its_part_of_a_collective(name, tmp_path):
     assert "deadlocks or races: proved" in found.meta["notes"][0]
 
 
+def test_a_collective_whose_outputs_no_file_says_is_not_called_checked(tmp_path):
+    """An exported Broadcast does not say who the root is."""
+    net = load_topology("ring:3")
+    broadcast = make_collective("broadcast", net, 4096)
+    path = tmp_path / "plan.json"
+    exporters()["mscclpp"].write(simulate(run_planner("shortest-path", net, Workload((broadcast,)))), str(path))
+    found = importers()["mscclpp"].read(str(path), net, SIZE)
+    assert "of the collective 'broadcast' the file does not say what outputs must hold" in found.meta["notes"][1]
+
+
 def test_threadblocks_in_a_group_move_the_whole_between_them(tmp_path):
     """A chunk of three vectors of 16 bytes: the first of two threadblocks takes two of them."""
     found = read(PLANS["threadblock group"], tmp_path, Size(96, None))

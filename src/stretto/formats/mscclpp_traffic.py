@@ -45,7 +45,12 @@ def plan_of(contents: Contents, topology: Topology) -> Plan:
     if waits is None:
         waits = [[] for _ in spans]
         notes.append("threadblocks that wait for each other are left out of the times: a plan cannot say it here")
-    if not promised and program.collective in COLLECTIVES:
+    if program.collective not in COLLECTIVES:
+        notes.append(
+            f"of the collective {program.collective!r} the file does not say what outputs must hold: contents are not "
+            "checked, and the plan and its bound are those of the messages"
+        )
+    elif not promised:
         notes.append("no plan can name what a rank holds twice: these are messages, and the bound is theirs")
     columns: dict[str, list[Any]] = {name: [] for name in ("chunk", "src", "others", "op", "dst", "route", "depends")}
     begins: list[int] = []  # the first row of each transfer
