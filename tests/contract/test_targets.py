@@ -13,7 +13,7 @@ from msccl_executor import check
 from mscclpp_executor import execute
 from stretto.formats import Size, exporters, importers
 from stretto.formats.steps import parts_of
-from stretto.model.chunks import covering, equal_parts, in_equal_parts
+from stretto.model.chunks import covering, equal_parts, in_equal_parts, weighted
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError, Unsupported
 from stretto.model.rows import ends_at_nodes
@@ -118,6 +118,19 @@ def test_fewer_messages_are_planned_where_a_target_takes_fewer():
     assert busiest[0] > 40 >= busiest[1]
 
 
+@pytest.mark.parametrize(("kind", "last"), [("broadcast", True), ("reduce", False)])
+def test_chunks_are_smaller_where_they_are_passed_on_behind_a_slow_link(kind, last):
+    net = st.topology("sites:2,8")
+    plan = st.plan(kind, net, size="64MB", planner="forest", target="nccl-p2p")
+    sizes = plan.workload.collectives[0].chunk_bytes
+    assert sizes.sum() == 64_000_000 and verify(plan).ok
+    order = np.argsort([plan.finish_s[plan.chunk == k].max() for k in range(len(sizes))])
+    small, large = sizes[order][[-1, 0] if last else [0, -1]]
+    assert small * 4 <= large
+    even = st.plan(kind, net, size="64MB", planner="forest")
+    assert simulate(plan).completion_s < 0.95 * simulate(even).completion_s
+
+
 @pytest.mark.parametrize(
     ("target", "kind", "net", "size", "error", "says"),
     [
@@ -145,4 +158,7 @@ def test_chunks_move_to_the_nearest_edges_and_stay_in_order():
     cut = in_equal_parts(uneven, 16)
     parts = equal_parts(cut, 1, 16)
     assert parts.number == 16 and parts.covered.tolist() == [5, 1, 10]
+    assert weighted(uneven, np.array([1.0, 1e-6, 1.0])) is None, "a chunk would be empty"
+    assert weighted(whole, np.ones(1)).chunk_bytes.tolist() == [1000]
+    assert weighted(uneven, 1000 / 3 / uneven.chunk_bytes).chunk_bytes.tolist() == [333, 334, 333]
     assert in_equal_parts(uneven, 2) is None and equal_parts(uneven, 100, 16) is None

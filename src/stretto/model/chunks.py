@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from .arrays import Int32, Int64, offsets_of
+from .arrays import Float64, Int32, Int64, offsets_of
 from .errors import InputError
 from .kinds import split_evenly
 
@@ -131,6 +131,21 @@ def in_equal_parts(collective: Collective, count: int) -> Collective | None:
     return _cut_at(collective, piece, np.minimum(slack, count - chunks[piece]) + place, count)
 
 
+def weighted(collective: Collective, weight: Float64) -> Collective | None:
+    """The collective with chunks whose bytes are multiplied by float64[chunks] and scaled to fill their pieces.
+
+    None if a chunk would be empty.
+    """
+    piece = collective.chunk_piece
+    share = collective.chunk_bytes * weight
+    share /= np.bincount(piece, share)[piece]
+    first = offsets_of(np.bincount(piece, minlength=collective.piece_count))[piece]
+    before = np.concatenate(([0.0], np.cumsum(share)))
+    offset = np.rint((before[:-1] - before[first]) * collective.piece_bytes[piece]).astype(np.int64)
+    made = _from(collective, piece, offset)
+    return made if made.chunk_bytes.min() > 0 else None
+
+
 def covering(collective: Collective, count: int, covered: Int64) -> Collective | None:
     """The collective with every piece in ``count`` equal parts, of which the chunks cover these numbers, int64[chunks],
     one after another; None if they do not cover every piece."""
@@ -145,7 +160,11 @@ def covering(collective: Collective, count: int, covered: Int64) -> Collective |
 def _cut_at(collective: Collective, piece: Int32, first: Int64, count: int) -> Collective:
     """The collective in chunks that begin at these of the ``count`` equal parts of their pieces, in ascending order."""
     total = collective.piece_bytes[piece]
-    offset = (first * total + count // 2) // count
+    return _from(collective, piece, (first * total + count // 2) // count)
+
+
+def _from(collective: Collective, piece: Int32, offset: Int64) -> Collective:
+    """The collective in chunks that begin at these bytes of their pieces, in ascending order."""
     last = np.append(np.diff(piece) != 0, True)
-    size = np.where(last, total, np.append(offset[1:], 0)) - offset
+    size = np.where(last, collective.piece_bytes[piece], np.append(offset[1:], 0)) - offset
     return replace(collective, chunk_piece=piece, chunk_offset=offset, chunk_bytes=size)

@@ -7,7 +7,8 @@
 3. Where a target counts buffers in equal parts, the chunks of a plan are moved to the edges of such parts, in as few
    parts as cost next to nothing (:func:`in_equal_parts_of`). A planner that chose shares of 0.31 and 0.69 of a piece
    gets 10 and 22 of 32 parts. So no planner knows of parts, and each is compared by what its plan takes in parts.
-4. A plan of too many messages or chunks is made again where messages cost more, so that its planner cuts coarser
+4. Where data is cut into few chunks, those that are passed on last may be smaller (:func:`tapered`).
+5. A plan of too many messages or chunks is made again where messages cost more, so that its planner cuts coarser
    (:func:`fitting`).
 """
 
@@ -18,7 +19,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..model.arrays import Float64
 from ..model.chunks import equal_parts, in_equal_parts
 from ..model.collective import Workload
 from ..model.errors import InputError, Unsupported
@@ -29,11 +29,9 @@ from ..model.symmetric import SymmetricPlan
 from ..model.targets import TARGETS, Target
 from ..model.topology import GIVEN, ROUTER, SWITCH, Topology
 from ..model.variants import costing
-from ..simulate import simulate
 from .best import completion_s
-from .dispatch import dispatch
 from .effort import Budget
-from .moments import ends
+from .resizing import tapered, timed_again
 
 NEXT_TO_NOTHING = 1.002
 """Times the completion of a plan that it may take in equal parts, for no finer parts to be tried."""
@@ -141,7 +139,7 @@ def fitting(
         if not target.relays and not np.isin(nodes_in(plan), ranks).all() and own.is_router.any():
             own = _with_switches_for_routers(own)
             plan = make(own)
-        plan = _on(topology, plan, budget)
+        plan = tapered(_on(topology, plan, budget), budget)
         try:
             return _fitted(plan, target, budget)
         except TooFine as reason:
@@ -216,7 +214,7 @@ def in_equal_parts_of(plan: Plan, target: Target, budget: Budget) -> Plan:
     while True:
         cut = in_equal_parts(c, count)
         assert cut is not None, "there are enough parts"
-        plans.append(_again(plan, plan.topology, Workload((cut,)), budget))
+        plans.append(timed_again(plan, plan.topology, Workload((cut,)), budget))
         if completion_s(plans[-1]) <= NEXT_TO_NOTHING * before_s or 2 * count > most:
             break
         count *= 2
@@ -234,38 +232,4 @@ def _on(topology: Topology, plan: Plan, budget: Budget) -> Plan:
         return plan
     if np.array_equal(plan.topology.message_s, topology.message_s):
         return replace(plan.expand() if isinstance(plan, SymmetricPlan) else plan, topology=topology)
-    return _again(plan.expand() if isinstance(plan, SymmetricPlan) else plan, topology, plan.workload, budget)
-
-
-def _again(plan: Plan, topology: Topology, workload: Workload, budget: Budget) -> Plan:
-    """A plan timed again on a network where messages cost something else, or for chunks of other sizes.
-
-    Two ways are tried: transfers keep their shares of their routes, and are put off until their links have room; or
-    links serve the transfers by urgency, chunks in the order in which they set out before.
-    """
-    new = replace(plan, topology=topology, workload=workload)
-    if plan.sharing != "timed" or plan.start_s is None or plan.finish_s is None or topology.planes:
-        return new
-    alone_s = plan.topology.route_s(plan.route, plan.size_bytes)
-    least_s = topology.route_s(new.route, new.size_bytes)
-    seconds = np.maximum(least_s * (plan.finish_s - plan.start_s) / np.maximum(alone_s, LEAST_S), least_s)
-    line = simulate(replace(new, finish_s=ends(plan.start_s, seconds)))
-    kept = replace(new, start_s=line.start_s, finish_s=ends(line.start_s, seconds))
-    if topology.changes:
-        return kept
-    served = dispatch(replace(new, sharing="ready-order", start_s=None, finish_s=None), _position(plan), budget)
-    return min(kept, served.noted(plan.meta), key=completion_s)
-
-
-LEAST_S = 1e-300
-"""Seconds of a transfer of no bytes."""
-
-
-def _position(plan: Plan) -> Float64:
-    """float64[chunks], from 0 to 1, the place of each chunk among all, by when its first transfer begins."""
-    assert plan.start_s is not None, "timed"
-    first = np.full(plan.workload.chunk_count, np.inf)
-    np.minimum.at(first, plan.chunk, plan.start_s)
-    place = np.empty(len(first))
-    place[np.argsort(first, kind="stable")] = np.arange(len(first)) / len(first)
-    return place
+    return timed_again(plan.expand() if isinstance(plan, SymmetricPlan) else plan, topology, plan.workload, budget)
