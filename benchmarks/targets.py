@@ -1,6 +1,6 @@
 """What does it cost to plan for a target? Completion of `auto` for each target, over that of a plan for none.
 
-python benchmarks/targets.py [--for msccl,torch] [-t dgx1 ...] [-s 64KB,1MB,16MB,256MB] [-c allreduce,...] [--sample 5 --offset 2]
+python benchmarks/targets.py [--for msccl,torch] [-t dgx1 ...] [-s 64KB,1MB,...] [-c allreduce,...] [--sample 5]
 
 Both plans are made where messages cost the same: what they cost the target, or what is assumed for `stretto plan`. Each
 plan is verified, simulated and written by the exporter, or lowered for the ranks of a target without a file. Without
@@ -51,7 +51,9 @@ def main() -> None:
     parser.add_argument("--effort", default="normal", help="quick, normal or thorough")
     parser.add_argument("-o", "--output", type=Path, default=Path(__file__).parent / "out" / "targets.json")
     given = parser.parse_args()
-    cells = list(product(given.topologies, given.collectives.split(","), given.sizes.split(",")))[given.offset :: given.sample]
+    cells = list(product(given.topologies, given.collectives.split(","), given.sizes.split(",")))[
+        given.offset :: given.sample
+    ]
     targets = [TARGETS[name] for name in given.targets.split(",")]
     rows = []
     for cell in cells:
