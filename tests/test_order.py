@@ -148,6 +148,12 @@ def test_a_long_stage_is_simulated_in_part_and_followed_to_its_end(monkeypatch):
     assert found.seconds <= judge.seconds(order)
 
 
+def test_machines_keep_their_numbers_where_no_order_ends_sooner():
+    given = "server3,server1,server0,server2"
+    found = st.order("h100:4", "nccl", "allreduce", "1GB", given=given)
+    assert ",".join(found.to_json()["order"]) == given and found.proven
+
+
 @pytest.mark.parametrize("traffic", [simple_ring, tree])
 def test_many_machines_end_no_later_than_given_and_near_the_bound(traffic):
     problem = problem_of(uneven(16), traffic)
@@ -343,7 +349,12 @@ def test_machines_keep_the_numbers_of_machines_with_as_many_gpus():
         (("ring:4", "gloo", "allreduce", "1MB"), {"given": "gpu0,gpu1,gpu1,gpu2"}, "named twice"),
         (("ring:4", "gloo", "allreduce", "1MB"), {"given": "gpu0,gpu1,gpu2,gpu9"}, "no machine 'gpu9'"),
         (("ring:4", "gloo", "allreduce", "1MB"), {"machines": "rack"}, "neither site nor gpu"),
-        (("ring:4", "gloo", "allreduce", "1MB"), {"groups": "tp=3"}, "the topology has 4"),
+        (
+            ("ring:4", "gloo", "allreduce", "1MB"),
+            {"given": "hosts"},
+            "there is no file 'hosts', and .* no machine 'hosts'",
+        ),
+        (("ring:4", "gloo", "allreduce", "1MB"), {"groups": "tp=3"}, "'tp=3' has 3 ranks, and the topology has 4"),
         (("ring:4", "gloo", "allreduce", "1MB"), {"groups": "tp=4:x"}, "no collective 'x'"),
         (("ring:4", "gloo"), {"groups": "tp=4"}, "no collective; write"),
         (("ring:4", "gloo", "allreduce"), {"groups": "tp=4"}, "no size; write"),

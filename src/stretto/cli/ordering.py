@@ -108,6 +108,8 @@ def _present(text: str | None) -> str | list[str] | None:
     """The present order: names, or the lines of a file."""
     import os
 
+    if text is not None and os.path.isdir(text):
+        raise InputError("is a folder, not a file", text)
     if text is None or not os.path.isfile(text):
         return text
     try:

@@ -118,7 +118,9 @@ class Machines:
         known = {name: i for i, name in enumerate(self.names)}
         unknown = [name for name in names if name not in known]
         if unknown:
-            raise InputError(f"{self.topology.name} has no machine {unknown[0]!r}; it has {_some(self.names)}", where)
+            told = f"there is no file {names[0]!r}, and " if len(names) == 1 < self.count else ""
+            has = f"{self.topology.name} has no machine {unknown[0]!r}; it has {_some(self.names)}"
+            raise InputError(told + has, where)
         order = [known[name] for name in names]
         if len(set(order)) < len(order):
             twice = next(name for name in names if list(names).count(name) > 1)

@@ -78,6 +78,8 @@ def find_order(problem: Problem, given: Int64, effort: str = "normal", judge: Ju
         return Found(given, seconds, seconds, 1, True)
     tried = [given, *_promising(problem, local_search(problem, given, BUDGETS[effort]))]
     best = min(tried, key=judge.seconds)
+    if judge.seconds(given) * (1 - TOLERANCE) <= judge.seconds(best):
+        best = given  # nobody renumbers machines for nothing
     judged = len({o.tobytes() for o in tried})
     bound_s = any_order_bound(problem)
     if judge.exact and problem.machines.count <= MOST_EXACT and bound_s < judge.seconds(best) * (1 - TOLERANCE):

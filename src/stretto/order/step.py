@@ -64,8 +64,8 @@ def families(
     parts = [part.strip().split(":") for part in text.split(",")]
     counts = [_count(part[0], where) for part in parts]
     if prod(counts) != ranks:
-        product = " x ".join(map(str, counts))
-        raise InputError(f"{text!r} has {product} = {prod(counts)} ranks, and the topology has {ranks}", where)
+        product = f"{' x '.join(map(str, counts))} = {prod(counts)}" if len(counts) > 1 else str(counts[0])
+        raise InputError(f"{text!r} has {product} ranks, and the topology has {ranks}", where)
     found = []
     stride = 1
     for part, count in zip(parts, counts):
