@@ -142,6 +142,9 @@ def test_a_file_that_is_wrong_makes_the_export_fail_and_leaves_nothing(table, da
         write_table(table, network(), damaging(damage), str(tmp_path))
     assert str(raised.value).startswith("allreduce from 0 B on, greedy: ")
     assert os.listdir(tmp_path) == []
+    with pytest.raises(BrokenPromise):
+        write_table(table, network(), damaging(damage), str(tmp_path / "new"))
+    assert os.listdir(tmp_path) == [], "nor the folder, if it was not there"
 
 
 def test_a_file_that_is_slow_makes_the_export_fail_and_names_the_row(table, folder, tmp_path, monkeypatch):

@@ -74,6 +74,7 @@ def test_a_table_is_read_as_it_was_written(table, file):
     ("damage", "words"),
     [
         (lambda d: d.pop("ranges"), "no table"),
+        (lambda d: d["ranges"][0].pop("planner"), "no table of `stretto tune`: 'planner' is missing"),
         (lambda d: d.update(stretto_tuning=2), "version 2"),
         (lambda d: d["ranges"][0].update(collective="all"), "no table"),
         (lambda d: d["ranges"][0].update(measured=[]), "no table"),

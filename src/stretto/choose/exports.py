@@ -55,7 +55,18 @@ def write_table(table: Tuning, topology: Topology, format: Exporter, folder: str
     """
     if table.target not in (None, format.name) and runnable(format) is not None:
         raise InputError(f"was made for {table.target}; make one for {format.name}, or for no target", "table")
+    new = not os.path.exists(folder)
     make_folder(folder)
+    try:
+        return _write_all(table, topology, format, folder)
+    except BaseException:
+        if new:
+            with suppress(OSError):
+                os.rmdir(folder)
+        raise
+
+
+def _write_all(table: Tuning, topology: Topology, format: Exporter, folder: str) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix=".export.", dir=folder) as made:
         entries = [entry for row in table.ranges for entry in _Row(table, row, topology, format, made).write()]
         if all(entry["file"] is None for entry in entries):
@@ -154,7 +165,7 @@ class _Row:
             else:
                 if math.isinf(found[-1].run_s(size_bytes)):
                     found.pop()
-                    refusals.append(f"its program for {self.format.name} is not for {format_size(size_bytes)}")
+                    refusals.append(f"its {self.format.name} program does not take calls of {format_size(size_bytes)}")
                 elif found[-1].run_s(size_bytes) <= (1 + TOLERANCE) * simulate(self.plan(size_bytes)).completion_s:
                     break
         if not found:

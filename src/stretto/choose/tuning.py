@@ -28,6 +28,7 @@ from ..model.targets import Target, find_target
 from ..model.topology import Topology
 from ..planners import Progress, asked_by, find, run_planner
 from ..schedule.best import Answer, ask, best_of, completion_s
+from ..schedule.fitting import refuse
 from ..simulate import simulate
 from ..topologies import assume_messages, load_topology
 from ..verify import verify
@@ -174,10 +175,12 @@ def tune(
     names = [entry.name for entry in asked_by("tune")] if planners is None else planners
     cutting = {name for name in names if any(find(stage).cuts for stage in name.split("+"))}
     candidates = [(name, n) for name, n in product(names, chunks) if n == min(chunks) or name not in cutting]
-    ordered = sorted(set(sizes))
+    ordered, goal = sorted(set(sizes)), _target_of(target)
     ranges: list[Range] = []
     for i, kind in enumerate(collectives):
-        race = _Race(topology, kind, root, seed, ranks_only, _target_of(target))
+        race = _Race(topology, kind, root, seed, ranks_only, goal)
+        if goal is not None:
+            refuse(goal, topology, Workload((make_collective(kind, topology, ordered[0], root=root),)))
         for k, size in enumerate(ordered):
             if progress is not None:
                 progress(i * len(ordered) + k, len(collectives) * len(ordered), kind)
@@ -330,7 +333,11 @@ def read_tuning(path: str) -> Tuning:
         _target_of(target := data.get("target"))
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", path) from None
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except KeyError as missing:
+        raise InputError(f"is no table of `stretto tune`: {missing} is missing", path) from None
+    except json.JSONDecodeError as error:
+        raise InputError(f"is no JSON: {error.msg} at line {error.lineno}, column {error.colno}", path) from None
+    except (ValueError, TypeError, AttributeError) as error:
         raise InputError(f"is no table of `stretto tune`: {type(error).__name__} {error}", path) from None
     if not all(isinstance(value, kind) for value, kind in zip(whole.values(), (str, str, int, int, bool), strict=True)):
         raise InputError("is no table of `stretto tune`: a value has another type", path)
