@@ -72,7 +72,7 @@ def read_graph(path: str, id: int, gpus: int) -> Graph:
     listed = [_gpus(channel, where) for channel in named(element, "channel")]
     said = count(element.get("nchannels"), "nchannels", where, 0, MOST_CHANNELS)
     if said != len(listed) or not listed:
-        raise Fault(f"says {said} channels and has {len(listed)}", Channel(id, -1), "channels", path)
+        raise Fault(f"graph {id}: says {said} channels and has {len(listed)}", None, "channels", path)
     known = sorted({g for channel in listed for g in channel})
     place = {g: i for i, g in enumerate(known)}
     for c, channel in enumerate(listed):

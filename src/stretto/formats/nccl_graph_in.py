@@ -156,7 +156,8 @@ class _Joined:
         share = claimed / net.bandwidth
         worst = int(np.argmax(share))
         said = f"{format_bandwidth(claimed[worst])} on {net.link_name(worst)}, which carries"
-        words = f"{len(edges)} channels claim {said} {format_bandwidth(float(net.bandwidth[worst]))}"
+        channels = "1 channel claims" if len(edges) == 1 else f"{len(edges)} channels claim"
+        words = f"{channels} {said} {format_bandwidth(float(net.bandwidth[worst]))}"
         return f"{words}: {share[worst]:.0%} of it" if share[worst] <= 1 + TOLERANCE else f"{words}: more than there is"
 
 
