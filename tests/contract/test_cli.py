@@ -341,6 +341,12 @@ def test_an_order_is_found_written_and_drawn(tmp_path):
         (["draw"], "no such command"),
         (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "--seed", "-1"], "greater than or equal to 0"),
         (["plan", "algather", "-t", "ring:4", "--size", "1KB"], "did you mean allgather?"),
+        (
+            ["plan", "scatter", "-t", "ring:4", "--size", "1KB", "--for", "mscl"],
+            "error: --for: there is no target 'mscl'",
+        ),
+        (["tune", "scatter", "-t", "ring:4", "--for", "msccl"], "error: msccl does not run scatter"),
+        (["export", "x.json", "-t", "h100:2", "--to", "nccl", "-o", "pack"], "--topology: is given beside x.json"),
         (["order", "-t", "ring:4", "--library", "glue"], "no library 'glue'; there are nccl"),
         (["order", "-t", "ring:4", "--library", "glo"], "no library 'glo'; did you mean gloo?"),
         (["order", "-t", "ring:4", "--library", "gloo", "--collective", "allreduce"], "give a collective and its size"),

@@ -54,6 +54,7 @@ FLAGS = {
     "planner": ("-p", "--planner"),
     "size": ("--size", "--shard", "--shrink"),
     "option": ("--option",),
+    "target": ("--for",),
     "time limit": ("--time-limit",),
     **{name: (f"--{name}",) for name in _LIKE_FLAGS},
 }

@@ -85,7 +85,7 @@ Jobs = Annotated[
     ),
 ]
 File = Annotated[str, Argument(help="A plan file.")]
-FileOrNone = Annotated[str | None, *File.__metadata__]
+FileOrNone = Annotated[str | None, Argument(help="A plan file, or a table of `tune`.")]
 Topology = Annotated[
     str,
     Option(

@@ -36,7 +36,14 @@ def report(
 
 
 def export(
-    to: Annotated[str, Option(help="Name of the format.", autocompletion=arguments.complete_format)],
+    to: Annotated[
+        str,
+        Option(
+            help="Format: parquet, json, csv, trace (Perfetto, Chrome), msccl, mscclpp, mscclpp-dsl, chakra, "
+            "cross-connects, cross-connects-csv or nccl.",
+            autocompletion=arguments.complete_format,
+        ),
+    ],
     output: Annotated[
         str, Option("-o", "--output", help="The file to write; for a table of `tune` and for nccl, the folder.")
     ],
@@ -51,7 +58,7 @@ def export(
     ] = None,
     as_json: arguments.Json = False,
 ) -> None:
-    """Write a plan in another format, all plans of a table of ``tune``, or files for NCCL on a topology."""
+    """Write a plan in another format, programs of a table of `tune`, or files for NCCL on a topology."""
     from ..choose.tuning import is_tuning
     from ..formats import exporters
     from ..formats.blocks import nodes_of_ranks
@@ -112,7 +119,14 @@ def _times(timeline: Timeline, format: Exporter, data: dict[str, Any], as_json: 
 
 def import_(
     file: Annotated[str, Argument(help="A schedule file of another tool.")],
-    source: Annotated[str, Option("--from", help="Name of the format.", autocompletion=arguments.complete_source)],
+    source: Annotated[
+        str,
+        Option(
+            "--from",
+            help="Format: msccl, mscclpp, teccl, teccl-queued, nccl-graph, nccl-graph-trees or chakra.",
+            autocompletion=arguments.complete_source,
+        ),
+    ],
     topology: arguments.TopologyOrDefault = None,
     output: Annotated[str | None, Option("-o", "--output", help="Write the plan to this file.")] = None,
     size: arguments.Size = None,

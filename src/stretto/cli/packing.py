@@ -35,7 +35,9 @@ def _network(file: str | None, spec: str | None, as_json: bool) -> tuple[Topolog
     from ..choose.tuning import is_tuning, read_tuning
     from ..topologies import load_topology
 
-    if (file is None) == (spec is None):
+    if file is not None and spec is not None:
+        raise InputError(f"is given beside {file}, whose network is meant; give one of the two", "--topology")
+    if file is None and spec is None:
         raise InputError("give a topology (-t TOPOLOGY), or a plan or table whose network is meant")
     if spec is not None:
         return load_topology(spec), None, []

@@ -97,7 +97,7 @@ def servers_of(topology: Topology, ranks: Int64) -> list[list[int]]:
     if (topology.kind == ROUTER).any():
         router = topology.names[int(np.flatnonzero(topology.kind == ROUTER)[0])]
         raise Unsupported(
-            f"has routers that store and forward, such as {router}: its sites are not servers as NCCL knows"
+            f"the network has routers that store and forward, such as {router}: its sites are not servers as NCCL knows"
         )
     servers: dict[str, list[int]] = {}
     for v in ranks.tolist():
