@@ -208,7 +208,12 @@ def test_some_ranks_are_exported_by_their_numbers(file, tmp_path):
         "t.0.et", "t.1.et", "t.2.et"
     ]  # fmt: skip
     answer("export", file, "--to", "csv", "--ranks", 1, "-o", tmp_path / "csv")
-    for ranks, words in (("1-x", "must be a rank or a range"), ("2-1", "within 0 to"), ("99", "within 0 to")):
+    for ranks, words in (
+        ("1-x", "must be a rank or a range"),
+        ("²", "must be a rank"),
+        ("2-1", "within 0 to"),
+        ("99", "within 0 to"),
+    ):
         done = stretto("export", file, "--to", "csv", "--ranks", ranks, "-o", tmp_path / "x", code=2)
         assert words in done.stderr and "--ranks" in done.stderr
     done = stretto("export", file, "--to", "msccl", "--ranks", "1", "-o", tmp_path / "x", code=2)
@@ -348,6 +353,10 @@ def test_an_order_is_found_written_and_drawn(tmp_path):
         (["tune", "scatter", "-t", "ring:4", "--for", "msccl"], "error: msccl does not run scatter"),
         (["export", "x.json", "-t", "h100:2", "--to", "nccl", "-o", "pack"], "--topology: is given beside x.json"),
         (["order", "-t", "ring:4", "--library", "glue"], "no library 'glue'; there are nccl"),
+        (
+            ["plan", "allreduce", "-t", "ring:4", "--size", "1MB", "--for", "msccl2"],
+            "--for: there is no target 'msccl2'",
+        ),
         (["order", "-t", "ring:4", "--library", "glo"], "no library 'glo'; did you mean gloo?"),
         (["order", "-t", "ring:4", "--library", "gloo", "--collective", "allreduce"], "give a collective and its size"),
         (

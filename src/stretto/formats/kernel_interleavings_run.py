@@ -41,8 +41,7 @@ class Order(NamedTuple):
     Attributes:
         offsets, signals: by counter (CSR), those first that the earliest wait is certain to follow by ``first_wait``.
         queued: int64[counters], whether instead the k-th wait follows the k-th signal. broken: int64[counters], set
-            where
-            signals turn out to be in no certain order, so that this does not hold.
+            where signals turn out to be in no certain order, so that this does not hold.
     """
 
     offsets: Int64

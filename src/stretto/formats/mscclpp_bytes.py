@@ -17,7 +17,6 @@ from .mscclpp_program import PORT, Chunks, ExecutionPlan, Gpu
 from .mscclpp_program import Operation as Written
 from .mscclpp_ranges import COLLECTIVES, Line, Loaded, Move, Operation, Place, Range
 
-MEMORIES = {"i": "input", "o": "output", "s": "scratch"}
 WHOLE = {"allreduce": "i", "alltoall": "i", "reducescatter": "i", "allgather": "o"}
 """Which buffer holds the other, where a plan is in place."""
 LAID_OUT_SCRATCH, SHARED_SCRATCH = 1 << 26, 1 << 27

@@ -4,9 +4,8 @@ Each channel has an inbound counter at either end, each semaphore is a counter. 
 release or put of a port channel is made by one thread for each of its channels; all others by all threads of the
 block.
 
-Source: microsoft/mscclpp, src/core/include/execution_kernel.hpp. Two of its traits matter: ``flush`` takes the number
-of channels from the number of outputs, of which it has none, so it waits for nothing; ``pws`` on a memory channel
-copies and does not signal.
+Source: microsoft/mscclpp, src/core/include/execution_kernel.hpp. ``flush`` takes the number of channels from the number
+of outputs, of which it has none, so it waits for nothing; ``pws`` on a memory channel copies and does not signal.
 """
 
 from __future__ import annotations
@@ -62,8 +61,6 @@ _WHOLE = {
 _SIGNALS = {"signal": SIGNAL, "rlxsignal": SIGNAL, "wait": WAIT, "rlxwait": WAIT}
 _SEMAPHORES = {"sem_release": SIGNAL, "sem_acquire": WAIT}
 _PORT_PUTS = {"put": (), "pws": (SIGNAL,), "pwsf": (SIGNAL, FLUSH), "ppkt": (), "rppkt": ()}
-NAMES = frozenset({*_WHOLE, *_SIGNALS, *_SEMAPHORES, *_PORT_PUTS, "nop", "barrier", "flush", "pipeline"})
-"""All operations that are known."""
 
 
 class Access(NamedTuple):
@@ -112,10 +109,10 @@ class EventLists:
 
     def counter(self, key: tuple[int, str, int], initial: int = 0) -> int:
         """The number of the counter of a channel's end or of a semaphore."""
-        if key not in self.counters:
-            self.counters[key] = len(self.initial)
+        number = self.counters.setdefault(key, len(self.initial))
+        if number == len(self.initial):
             self.initial.append(initial)
-        return self.counters[key]
+        return number
 
     def queue_of(self, rank: int, channel: int) -> int:
         """The number of the queue behind a port channel."""
@@ -227,10 +224,8 @@ class _Block:
             lists.add(source, SYNC, -1, -1, self.phase)
             self.phase += 1
         elif op.name == "barrier":
-            if op.blocks > 1:
-                lists.add(source, BARRIER, -1, self._barrier(op), self.phase)
-            else:
-                lists.add(source, SYNC, -1, -1, self.phase)
+            kind, barrier = (BARRIER, self._barrier(op)) if op.blocks > 1 else (SYNC, -1)
+            lists.add(source, kind, -1, barrier, self.phase)
             self.phase += 1
         elif op.name in _SIGNALS:
             for thread, channel in enumerate(op.channels):
