@@ -158,6 +158,8 @@ def test_chunks_move_to_the_nearest_edges_and_stay_in_order():
     cut = in_equal_parts(uneven, 16)
     parts = equal_parts(cut, 1, 16)
     assert parts.number == 16 and parts.covered.tolist() == [5, 1, 10]
+    large = covering(make_collective("broadcast", st.topology("ring:3"), 10**9), 10**9, np.array([7, 10**9 - 7]))
+    assert equal_parts(large, 1, 10**9) is None, "not found, after a bounded search"
     assert weighted(uneven, np.array([1.0, 1e-6, 1.0])) is None, "a chunk would be empty"
     assert weighted(whole, np.ones(1)).chunk_bytes.tolist() == [1000]
     assert weighted(uneven, 1000 / 3 / uneven.chunk_bytes).chunk_bytes.tolist() == [333, 334, 333]

@@ -61,6 +61,10 @@ def check_cut(size_bytes: int, ranks: int, smallest: int, chunks: int) -> None:
 FIRST_TESTED = 64
 """Edges of chunks that are tested before all others are: most numbers of parts do not fit these."""
 
+MOST_PARTS = 2**15
+"""Equal parts of a piece that are tried for chunks of unlike sizes, which takes a fraction of a second. Where a target
+sets no limit, each number of parts up to the bytes of a piece would be tried: minutes for pieces of some megabytes."""
+
 
 class EqualParts(NamedTuple):
     """Every piece in equally many equal parts, and the parts that each chunk covers.
@@ -77,7 +81,7 @@ class EqualParts(NamedTuple):
 
 
 def equal_parts(collective: Collective, least_bytes: int, most: int) -> EqualParts | None:
-    """The fewest equal parts of a piece of which every chunk covers one or several; None if there are none.
+    """The fewest equal parts of a piece of which every chunk covers one or several; None if none are found.
 
     Parts are equal but for a byte. Where all pieces are cut into equally many equal chunks these are the parts.
 
@@ -92,6 +96,7 @@ def equal_parts(collective: Collective, least_bytes: int, most: int) -> EqualPar
     begin, total = collective.chunk_offset, collective.piece_bytes[collective.chunk_piece]
     most = min(most, int(collective.piece_bytes.min()) // least_bytes)
     fewest = int(np.bincount(collective.chunk_piece).max())
+    most = min(most, max(MOST_PARTS, fewest))
     tested = np.unique(np.stack((begin, total), axis=1), axis=0).T
     for count in range(fewest, most + 1):
         if _are_edges(tested[:, :FIRST_TESTED], count) and _are_edges(tested, count):

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..model.chunks import equal_parts, in_equal_parts
+from ..model.chunks import MOST_PARTS, equal_parts, in_equal_parts
 from ..model.collective import Workload
 from ..model.errors import InputError, Unsupported
 from ..model.plan import Plan
@@ -35,9 +35,6 @@ from .resizing import tapered, timed_again
 
 NEXT_TO_NOTHING = 1.002
 """Times the completion of a plan that it may take in equal parts, for no finer parts to be tried."""
-
-MOST_PARTS = 2**15
-"""Equal parts of a piece that are tried."""
 
 ATTEMPTS = 4
 """Plans that a planner makes, each coarser than the one before, until one has few enough messages."""
