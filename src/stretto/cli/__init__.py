@@ -56,7 +56,6 @@ FLAGS = {
     "option": ("--option",),
     "target": ("--for",),
     "time limit": ("--time-limit",),
-    "target": ("--for",),
     **{name: (f"--{name}",) for name in _LIKE_FLAGS},
 }
 """For each argument that errors of the library name, the flags by which a user may have given it."""
