@@ -33,7 +33,7 @@ from stretto.topologies import assume_messages, load_topology
 from stretto.verify import verify
 
 MANY_RANKS = ("ndv2:10", "torus:8x8", "mesh:8x8")
-"""Networks that are left out unless they are named: exporting some of their plans takes minutes."""
+"""Networks that are left out unless they are named: a cell takes up to a CPU minute for each target."""
 SIZES = ("64KB", "1MB", "16MB", "256MB")
 LARGE_BYTES = 16_000_000
 """From this size on a plan may take LARGE times as long as one for no target, below SMALL times."""
