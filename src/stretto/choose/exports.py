@@ -72,22 +72,25 @@ def _write_all(table: Tuning, topology: Topology, format: Exporter, folder: str)
         if all(entry["file"] is None for entry in entries):
             raise Unsupported(f"{format.name} can hold none of its plans: {entries[0]['failed']}")
         text = json.dumps({"topology": table.spec, "files": entries}, indent=1) + "\n"
-        _remove_earlier(folder)
-        for entry in entries:
-            if entry["file"] is not None:
-                os.replace(os.path.join(made, entry["file"]), os.path.join(folder, entry["file"]))
+        files = {entry["file"] for entry in entries} - {None}
+        earlier = _earlier_files(folder) - files
+        for file in files:
+            os.replace(os.path.join(made, file), os.path.join(folder, file))
         with atomic_file(os.path.join(folder, "index.json")) as index:
             index.write(text)
+        for file in earlier:  # runtimes read all files of a folder
+            Path(folder, file).unlink(missing_ok=True)
     return entries
 
 
-def _remove_earlier(folder: str) -> None:
-    """Remove the files that the index of an earlier export names: runtimes read all files of a folder."""
-    index = Path(folder, "index.json")
+def _earlier_files(folder: str) -> set[str]:
+    """The files that the index of an earlier export into a folder names."""
+    found = set()
     with suppress(OSError, ValueError, KeyError, TypeError):
-        for entry in json.loads(index.read_text(encoding="utf-8"))["files"]:
+        for entry in json.loads(Path(folder, "index.json").read_text(encoding="utf-8"))["files"]:
             if entry["file"] is not None and entry["file"] == os.path.basename(entry["file"]):
-                Path(folder, entry["file"]).unlink(missing_ok=True)
+                found.add(entry["file"])
+    return found
 
 
 class _Row:

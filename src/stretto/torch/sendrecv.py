@@ -25,6 +25,9 @@ from ..model.errors import ArgumentError, Unsupported
 from ..model.plan import Plan
 from .tensors import OPS, REDUCE, divide, plain, plain_copy
 
+MOST_PROGRAMS = 256
+"""Plans whose programs are kept: those of a training step. Of more, the oldest is forgotten and made again."""
+
 
 def over(group: Any = None) -> Runner:
     """What runs plans over a group of any backend: NCCL, gloo, MPI, UCC.
@@ -61,6 +64,8 @@ class Runner:
         program = self._programs.get(id(plan))
         if program is None:
             program = self._programs[id(plan)] = RoundProgram.of(plan, self._rank, self._count)
+            if len(self._programs) > MOST_PROGRAMS:
+                del self._programs[next(iter(self._programs))]
         if not self._met and (source if output is None else output).device.type != "cpu":  # type: ignore[union-attr]
             dist.barrier(self._group)  # NCCL's first operation must be one of all ranks
         self._met = True
