@@ -37,6 +37,7 @@ def next_links(
     table = np.full((len(targets), nodes), -1, dtype=np.int32)
     hops = np.zeros(nodes)
     far_s = np.zeros(nodes)
+    ways = np.zeros(nodes, dtype=np.int64)
     queue = [(0.0, 0)]
     for row in range(len(targets)):
         target = targets[row]
@@ -61,7 +62,10 @@ def next_links(
                 if length + through < hops[u]:
                     hops[u] = length + through
                     heappush(queue, (hops[u], u))
-        _choose(row, target, key[row], out_offsets, out_links, dst, latency_s, transit, hops, far_s, table)
+        _choose(
+            row, target, key[row], in_offsets, in_links, out_offsets, out_links, src, dst, latency_s, transit, hops,
+            far_s, ways, table,
+        )  # fmt: skip
     return table
 
 
@@ -74,34 +78,62 @@ def _all_within(hops: Float64, ends: Bool, most: float) -> bool:
 
 
 def _choose(
-    row: int, target: int, key: int, out_offsets: Int64, out_links: Int64, dst: Int64, latency_s: Float64,
+    row: int, target: int, key: int, in_offsets: Int64, in_links: Int64, out_offsets: Int64, out_links: Int64,
+    src: Int64, dst: Int64, latency_s: Float64, transit: Bool, hops: Float64, far_s: Float64, ways: Int64,
+    table: Int32,
+) -> None:  # fmt: skip
+    """Fill in a row of the table: the nearest nodes first, so that latencies further on are known.
+
+    Args:
+        ways: int64[nodes], room.
+    """
+    nodes = len(transit)
+    ways[:] = 0
+    farthest = 0.0
+    for v in range(nodes):
+        if hops[v] != np.inf:
+            farthest = max(farthest, hops[v])
+    for w in np.argsort(hops):
+        through = 1.0 if transit[w] or w == target else 1.0 + nodes
+        if w != target and ways[w] > 1:
+            _choose_way(w, row, target, key, out_offsets, out_links, dst, latency_s, transit, hops, far_s, table)
+        if hops[w] + through > farthest:
+            # nothing has a route through this node; where all are joined directly, that leaves the target's links
+            continue
+        for i in range(in_offsets[w], in_offsets[w + 1]):
+            v = src[in_links[i]]
+            if hops[w] + through == hops[v] and v != target:
+                ways[v] += 1
+                table[row, v] = in_links[i]
+                far_s[v] = latency_s[in_links[i]] + far_s[w]
+
+
+def _choose_way(
+    v: int, row: int, target: int, key: int, out_offsets: Int64, out_links: Int64, dst: Int64, latency_s: Float64,
     transit: Bool, hops: Float64, far_s: Float64, table: Int32,
 ) -> None:  # fmt: skip
-    """Fill in a row of the table: the nearest nodes first, so that latencies further on are known."""
+    """Of several links on shortest routes choose one of least latency, by the target where some are equal."""
     nodes = len(transit)
-    for v in np.argsort(hops):
-        if hops[v] == np.inf or v == target:
-            continue
-        least_s, equal = np.inf, 0
-        for i in range(out_offsets[v], out_offsets[v + 1]):
-            w = dst[out_links[i]]
-            through = 1.0 if transit[w] or w == target else 1.0 + nodes
-            if hops[w] + through == hops[v]:
-                there_s = latency_s[out_links[i]] + far_s[w]
-                if there_s < least_s * (1.0 - EQUAL_LATENCY):
-                    least_s, equal = there_s, 0
-                if there_s <= least_s * (1.0 + EQUAL_LATENCY):
-                    equal += 1
-        far_s[v] = least_s
-        turn = key % max(equal, 1)
-        for i in range(out_offsets[v], out_offsets[v + 1]):
-            w = dst[out_links[i]]
-            through = 1.0 if transit[w] or w == target else 1.0 + nodes
-            if hops[w] + through == hops[v] and latency_s[out_links[i]] + far_s[w] <= least_s * (1.0 + EQUAL_LATENCY):
-                if turn == 0:
-                    table[row, v] = out_links[i]
-                    break
-                turn -= 1
+    least_s, equal = np.inf, 0
+    for i in range(out_offsets[v], out_offsets[v + 1]):
+        w = dst[out_links[i]]
+        through = 1.0 if transit[w] or w == target else 1.0 + nodes
+        if hops[w] + through == hops[v]:
+            there_s = latency_s[out_links[i]] + far_s[w]
+            if there_s < least_s * (1.0 - EQUAL_LATENCY):
+                least_s, equal = there_s, 0
+            if there_s <= least_s * (1.0 + EQUAL_LATENCY):
+                equal += 1
+    far_s[v] = least_s
+    turn = key % max(equal, 1)
+    for i in range(out_offsets[v], out_offsets[v + 1]):
+        w = dst[out_links[i]]
+        through = 1.0 if transit[w] or w == target else 1.0 + nodes
+        if hops[w] + through == hops[v] and latency_s[out_links[i]] + far_s[w] <= least_s * (1.0 + EQUAL_LATENCY):
+            if turn == 0:
+                table[row, v] = out_links[i]
+                break
+            turn -= 1
 
 
 def pairs(
