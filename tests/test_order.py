@@ -154,6 +154,17 @@ def test_machines_keep_their_numbers_where_no_order_ends_sooner():
     assert ",".join(found.to_json()["order"]) == given and found.proven
 
 
+def test_the_first_times_of_a_long_stage_are_simulated_where_links_are_shared(monkeypatch):
+    net = st.topology("mesh:3x4")
+    order = np.random.default_rng(1).permutation(12)
+    whole = Judge(problem_of(net, simple_ring, 10**6)).seconds(order)
+    monkeypatch.setattr(problem_module, "MOST_SIMULATED", 100)
+    short = problem_of(net, simple_ring, 10**6)
+    followed = at_speed(kernel_cost.order_bounds, 0)(order[None], short.kinds, short.rows, short.net)[0]
+    assert followed < 0.97 * whole
+    assert 0.99 * whole < Judge(short).seconds(order) < 1.05 * whole
+
+
 @pytest.mark.parametrize("traffic", [simple_ring, tree])
 def test_many_machines_end_no_later_than_given_and_near_the_bound(traffic):
     problem = problem_of(uneven(16), traffic)

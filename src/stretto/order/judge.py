@@ -3,7 +3,7 @@
 Of a stage with very many messages the simulator runs the first times of each phase. The rest is followed by the bound
 of the order (:func:`.kernel_cost.order_bound`), which leaves out only what messages of different ranks take from each
 other on links that they share: the stage's time is the bound's, times what the simulator says over what the bound says
-of the first times.
+of the first times. Where no links are shared, both say the same, and the bound alone is followed.
 """
 
 from __future__ import annotations
@@ -112,7 +112,10 @@ class Judge:
         """float64[collectives], when each collective of a stage has ended."""
         stage = self.problem.stages[number]
         short = self._part(number, stage.simulated_times(self.problem.most_simulated))
-        ends_s = _run(self.problem.machines, short.stages[0].messages, self.problem.nodes(order))
+        messages, nodes = short.stages[0].messages, self.problem.nodes(order)
+        if short.stages[0] is not stage and len(stage.shares) == 1 and _apart(self.problem.machines, messages, nodes):
+            return np.array([self._followed_s(number, order)])
+        ends_s = _run(self.problem.machines, messages, nodes)
         if short.stages[0] is stage:
             return ends_s
         return ends_s * (self._followed_s(number, order) / _bound_s(short, order))
@@ -148,6 +151,15 @@ def _times(share: Share, p: int) -> int:
     """How often a collective's phase is sent, 0 where it has no such phase."""
     phases = share.traffic.phases
     return phases[p].times if p < len(phases) else 0
+
+
+def _apart(machines: Machines, messages: Messages, nodes: Int64) -> bool:
+    """Whether messages of different pairs of ranks share no links."""
+    first, _ = messages.kinds
+    ranks = np.unique(np.stack((messages.src[first], messages.dst[first])), axis=1)
+    src, dst = nodes[ranks[0]], nodes[ranks[1]]
+    links = machines.routes(src, dst, machines.pairs(src, dst, np.ones(len(src))).hops).values
+    return len(np.unique(links)) == len(links)
 
 
 def _run(machines: Machines, messages: Messages, nodes: Int64) -> Float64:

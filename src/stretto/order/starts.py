@@ -51,7 +51,7 @@ def circle(order: Int64, cost: Float64) -> Int64:
         length = (cost + cost.T) / 2
         apart = np.where(np.eye(n, dtype=np.bool_), np.inf, length)
         near = apart.argsort(axis=1, kind="stable")[:, : min(kernel_circles.NEAR, n - 1)]
-        at_speed(kernel_circles.shorten, 1000.0 * n)(shorter, length, near)
+        at_speed(kernel_circles.shorten, 2000.0 * n)(shorter, length, near)
     return shorter
 
 
