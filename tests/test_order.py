@@ -16,7 +16,7 @@ from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
 from stretto.order import bounds, kernel_bounds, kernel_circles, kernel_cost, step
 from stretto.order import judge as judge_module
 from stretto.order import problem as problem_module
-from stretto.order.exchangeable import alike_numbers, all_orders_alike, exchangeable
+from stretto.order.exchangeable import alike_numbers, all_orders_alike, exchangeable, network_moves, number_moves
 from stretto.order.judge import Judge, plan_of
 from stretto.order.libraries import LIBRARIES
 from stretto.order.messages import Share, expand
@@ -204,8 +204,26 @@ def test_machines_that_look_alike_and_numbers_that_are_alike_are_seen():
     links += [(b, a, w, t) for a, b, w, t in links]
     joined = make_topology("two sites", [ACCELERATOR] * 4 + [SWITCH] * 2, links)
     assert exchangeable(problem_of(joined, simple_ring)).tolist() == [-1, 0, -1, 2]
-    numbers = {t: alike_numbers(problem_of(st.topology("fullmesh:4"), t)) for t in (simple_ring, doubling, tree)}
-    assert numbers == {simple_ring: True, doubling: True, tree: False}
+    # and the sites may change places, too
+    assert len(network_moves(problem_of(joined, simple_ring))) == 8
+    moves = {t: number_moves(problem_of(st.topology("fullmesh:4"), t)) for t in (simple_ring, doubling, tree)}
+    assert {t: len(m) for t, m in moves.items()} == {simple_ring: 4, doubling: 4, tree: 1}
+    assert [alike_numbers(m) for m in moves.values()] == [True, True, False]
+
+
+def test_moves_of_the_network_and_of_the_traffic_leave_an_orders_time_as_it_is():
+    problem = problem_of(st.topology("h100:4?pod=2&spines=2"), two_rings)
+    judge, order = Judge(problem), np.array([0, 2, 1, 3])
+    machine_moves, moves = network_moves(problem), number_moves(problem)
+    assert len(machine_moves) > 1
+    assert len(moves) == 4
+    equal = machine_moves[:, order][:, moves].reshape(-1, 4)
+    assert [judge.quick_seconds(o) for o in equal] == pytest.approx([judge.seconds(order)] * len(equal), rel=1e-9)
+
+
+def test_orders_are_proven_where_pods_share_links():
+    found = st.order("h100:6?pod=3&spines=1", "nccl-tree", "allreduce", "100KB", effort="quick")
+    assert found.proven
 
 
 def test_every_order_is_best_where_all_send_to_all_at_once():

@@ -11,6 +11,9 @@ from .problem import Problem
 MOST_MACHINES = 24
 """Machines up to which it is asked whether all are exchangeable: the work grows with the cube of their number."""
 
+MOST_MOVES = 2000
+"""Permutations of machines, or of numbers, that are looked for: three pods of three machines have 1296."""
+
 MOST_COMPARED = 300_000
 """Messages of all phases up to which traffic is compared with itself, about 2 us of CPU each."""
 
@@ -21,10 +24,90 @@ def exchangeable(problem: Problem) -> Int64:
     Two machines can be exchanged if the network looks the same afterwards to all messages that could be sent: if the
     links of all routes between GPUs are mapped one to one, to links of equal bandwidth, latency and cost.
     """
+    m = problem.machines
+    routes, look = _routes(problem)
+    same = np.full(m.count, -1)
+    for j in range(m.count):
+        for i in range(j - 1, -1, -1):
+            swap = np.arange(m.count)
+            swap[[i, j]] = j, i
+            if m.counts[i] == m.counts[j] and _maps(routes, swap.tolist(), look):
+                same[j] = i
+                break
+    return same
+
+
+def network_moves(problem: Problem) -> Int64:
+    """int64[moves, machines], all permutations of the machines after which the network looks the same to all messages.
+
+    Machines of a pod, or whole pods, change places. The search maps machine after machine; a beginning is left where
+    the routes between its machines are not mapped one to one to links that look alike. It ends at :data:`MOST_MOVES`.
+    """
+    m = problem.machines
+    routes, look = _routes(problem)
+    between: dict[int, list[tuple[tuple[int, int, int], tuple[int, ...]]]] = {}
+    for key, route in routes.items():
+        between.setdefault(max(key[1:]), []).append((key, route))
+    moves: list[list[int]] = []
+    image: list[int] = []
+
+    def extend(links: dict[int, int], origins: dict[int, int]) -> None:
+        depth = len(image)
+        if depth == m.count:
+            moves.append(image.copy())
+            return
+        for machine in range(m.count):
+            if machine in image or m.counts[machine] != m.counts[depth] or len(moves) >= MOST_MOVES:
+                continue
+            image.append(machine)
+            more, back = dict(links), dict(origins)
+            if all(
+                _joins(route, routes.get((number, image[a], image[b])), more, back, look)
+                for (number, a, b), route in between.get(depth, ())
+            ):
+                extend(more, back)
+            image.pop()
+
+    extend({}, {})
+    return np.array(moves, dtype=np.int64)
+
+
+def number_moves(problem: Problem) -> Int64:
+    """int64[moves, machines], permutations of the numbers that leave the traffic as it is.
+
+    Moves by one (rings) and exchanges by every bit (recursive doubling) are looked at, and what they make together.
+    """
+    n = len(problem.seats)
+    numbers = np.arange(n)
+    makers = [] if np.ptp(problem.seats) else [m for m in _simple_moves(n) if _keeps(problem, m)]
+    moves = {numbers.tobytes(): numbers}
+    new = [numbers]
+    while new and len(moves) < MOST_MOVES:
+        together = [maker[move] for move in new for maker in makers]
+        new = [move for move in together if move.tobytes() not in moves]
+        moves.update((move.tobytes(), move) for move in new)
+    return np.array(list(moves.values()))
+
+
+def _simple_moves(n: int) -> list[Int64]:
+    """All numbers moved by one; and, where they are a power of two, exchanged by each bit."""
+    numbers = np.arange(n)
+    bits = [1 << b for b in range(n.bit_length() - 1)]
+    return [(numbers + 1) % n, *([numbers ^ bit for bit in bits] if 1 << len(bits) == n else [])]
+
+
+Routes = dict[tuple[int, int, int], tuple[int, ...]]
+"""By message (GPUs at both ends) and two machines: the links from one to the other."""
+
+Look = list[tuple[float, float, float]]
+"""Bandwidth, latency and cost of each link."""
+
+
+def _routes(problem: Problem) -> tuple[Routes, Look]:
     m, k = problem.machines, problem.kinds
     t, n, gpu = m.topology, m.count, problem.net.gpu
     sends = sorted({*zip(k.src_gpu.tolist(), k.dst_gpu.tolist(), (k.src == k.dst).tolist())})
-    routes: dict[tuple[int, int, int], tuple[int, ...]] = {}
+    routes: Routes = {}
     for number, (a, b, inside) in enumerate(sends):
         ends = [(i, j) for i in range(n) for j in range(n) if (i == j) == inside and gpu[i, a] >= 0 and gpu[j, b] >= 0]
         if not ends:
@@ -33,46 +116,34 @@ def exchangeable(problem: Problem) -> Int64:
         hops = m.pairs(src, dst, np.ones(len(src))).hops
         for (i, j), route in zip(ends, np.split(m.routes(src, dst, hops).values, np.cumsum(hops)[:-1])):
             routes[number, i, j] = tuple(route.tolist())
-    look = list(zip(t.bandwidth.tolist(), t.latency_s.tolist(), t.message_s.tolist()))
-    same = np.full(n, -1)
-    for j in range(n):
-        for i in range(j - 1, -1, -1):
-            if m.counts[i] == m.counts[j] and _maps(routes, i, j, look):
-                same[j] = i
-                break
-    return same
+    return routes, list(zip(t.bandwidth.tolist(), t.latency_s.tolist(), t.message_s.tolist()))
 
 
-def _maps(
-    routes: dict[tuple[int, int, int], tuple[int, ...]], i: int, j: int, look: list[tuple[float, float, float]]
+def _maps(routes: Routes, image: list[int], look: Look) -> bool:
+    """Whether moving machines maps the links of all routes one to one to links that look alike."""
+    links: dict[int, int] = {}
+    origins: dict[int, int] = {}
+    return all(
+        _joins(route, routes.get((number, image[a], image[b])), links, origins, look)
+        for (number, a, b), route in routes.items()
+    )
+
+
+def _joins(
+    route: tuple[int, ...], other: tuple[int, ...] | None, links: dict[int, int], origins: dict[int, int], look: Look
 ) -> bool:
-    """Whether exchanging two machines maps the links of all routes one to one to links that look alike."""
-    swap = {i: j, j: i}
-    image: dict[int, int] = {}
-    origin: dict[int, int] = {}
-    for (number, a, b), route in routes.items():
-        other = routes.get((number, swap.get(a, a), swap.get(b, b)))
-        if other is None or len(other) != len(route):
-            return False
-        for x, y in zip(route, other):
-            if image.setdefault(x, y) != y or origin.setdefault(y, x) != x or look[x] != look[y]:
-                return False
-    return True
-
-
-def alike_numbers(problem: Problem) -> bool:
-    """Whether some moves of all numbers, which leave the traffic as it is, bring each number to each other one.
-
-    Moves by one (rings) and exchanges by every bit (recursive doubling) are looked at.
-    """
-    n = len(problem.seats)
-    if np.ptp(problem.seats):
+    """Whether mapping a route to another one fits what is mapped; the maps both ways get its links."""
+    if other is None or len(other) != len(route):
         return False
-    numbers = np.arange(n)
-    if _keeps(problem, (numbers + 1) % n):
-        return True
-    bits = [1 << b for b in range(n.bit_length() - 1)]
-    return 1 << len(bits) == n and all(_keeps(problem, numbers ^ bit) for bit in bits)
+    return all(
+        links.setdefault(x, y) == y and origins.setdefault(y, x) == x and look[x] == look[y]
+        for x, y in zip(route, other)
+    )
+
+
+def alike_numbers(moves: Int64) -> bool:
+    """Whether :func:`number_moves` bring each number to each other one."""
+    return set(moves[:, 0].tolist()) == set(moves[0].tolist())
 
 
 def all_orders_alike(problem: Problem) -> bool:

@@ -10,7 +10,7 @@ from ..kernels import at_speed
 from ..model.arrays import Int64
 from . import kernel_cost, kernel_local
 from .bounds import any_order_bound
-from .exchangeable import alike_numbers, all_orders_alike, exchangeable
+from .exchangeable import alike_numbers, all_orders_alike, exchangeable, network_moves, number_moves
 from .judge import Judge
 from .problem import MOST_EXACT, Problem
 from .starts import starts
@@ -32,6 +32,9 @@ MOST_OPEN = 200_000
 
 MOST_FOLLOWED_ROWS = {"quick": 1e8, "normal": 6e8, "thorough": 6e9}
 """By effort: messages that the bounds of orders may follow, about 5 ns of CPU each; then loads alone bound an order."""
+
+MOST_EQUAL = 20_000
+"""Orders that are left out as equal to one that was simulated, at most."""
 
 MOST_ROWS = {"quick": 3e5, "normal": 3e6, "thorough": 3e7}
 """By effort: messages that the simulator may run for these orders, about 2 us of CPU each."""
@@ -145,7 +148,9 @@ def _exact(problem: Problem, judge: Judge, best: Int64, bound_s: float, judged: 
     rows, kinds, net = problem.rows, problem.kinds, problem.net
     best_s = judge.seconds(best)
     same = exchangeable(problem)
-    fixed = 0 if alike_numbers(problem) else -1
+    machine_moves, moves = network_moves(problem), number_moves(problem)
+    machine_moves = machine_moves[: MOST_EQUAL // len(moves)]
+    fixed = 0 if alike_numbers(moves) else -1
     below_s = best_s * (1 - TOLERANCE)
     work = float(len(rows.kind)) * 1000
     orders, bounds, left_s = at_speed(kernel_cost.open_orders, work)(
@@ -161,15 +166,20 @@ def _exact(problem: Problem, judge: Judge, best: Int64, bound_s: float, judged: 
         MOST_FOLLOWED_ROWS[effort],
     )
     least_s, spent = left_s, 0.0
+    equal: set[bytes] = set()
     for i in np.argsort(bounds, kind="stable"):
         if bounds[i] >= best_s * (1 - TOLERANCE):
             break
+        if orders[i].tobytes() in equal:
+            continue
         if spent > MOST_ROWS[effort]:
             least_s = min(least_s, float(bounds[i]))
             break
         seconds = judge.quick_seconds(orders[i])
         spent += len(rows.kind)
         judged += 1
+        # the same machines after a move of the network, at numbers after a move of the traffic
+        equal.update(order.tobytes() for order in machine_moves[:, orders[i]][:, moves].reshape(-1, len(same)))
         if seconds < best_s * (1 - TOLERANCE):
             best, best_s = orders[i].copy(), seconds
     return Found(best, judge.seconds(best), max(bound_s, min(least_s, judge.seconds(best))), judged, True)
