@@ -99,7 +99,7 @@ def _head(plan: ExecutionPlan, in_place: bool, ranks_per_node: int) -> list[str]
         """Peers of the channels of each rank, by type."""
         SEMAPHORES = {[len(gpu.semaphores) for gpu in gpus]}
         UNIT = {unit}
-        """A rank's input is a multiple of so many bytes."""
+        """The number of bytes that a rank's input must be a multiple of."""
         IN_PLACE = {in_place}
         """Whether input and output may be one buffer."""
         NONE = SyncType.none

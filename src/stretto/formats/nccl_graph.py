@@ -55,7 +55,7 @@ Tree = dict[int, int]
 
 
 def read_graph(path: str, id: int, gpus: int) -> Graph:
-    """One graph of a file for servers of so many GPUs.
+    """One graph of a file, for servers of a given number of GPUs.
 
     Raises:
         InputError: the file is none of NCCL's graphs, or has none of this number.

@@ -6,7 +6,7 @@ has arrived, and a runtime with buffers of fixed size holds back a sender whose 
 have no size. They are as large as the buffer of a call asks for, and a runtime whose buffers are smaller than a chunk
 runs the whole program several times, in passes, each on the next bytes of every chunk.
 
-:func:`at_size` turns this into transfers that the simulator can run in ready order. The steps that are no messages
+:func:`at_size` turns this into transfers that the simulator can run in ready order. Steps other than messages
 (local copies and sums) take no time, as in plans.
 """
 
@@ -166,7 +166,7 @@ def _tiled(lists: Ragged, passes: int) -> Ragged:
 
 
 def _in_messages(steps: Sequence[Step], together: int) -> list[Step]:
-    """The steps with one for each message: a message carries at most so many chunks ``together``."""
+    """The steps with one for each message: a message carries at most ``together`` chunks."""
     found: list[Step] = []
     last: list[int] = []
     for step in steps:

@@ -44,7 +44,7 @@ class Target:
         relays: whether nodes outside the ranks run the plan, too: they store data and send it on. Where they do not,
             routers only pass data on, and accelerators outside the ranks do not even that.
         equal_parts: whether a piece must be cut into equal parts, of which a chunk covers one or several.
-        alignment_bytes: bytes that such a part has at least.
+        alignment_bytes: the least bytes of a part.
         buffer_parts: parts of one buffer of a rank, at most.
         step_parts: parts that one step carries, at most.
         threadblocks: of a GPU, at most.

@@ -1,4 +1,4 @@
-"""Steps that MPI libraries have in common: trees, doubling and halving, and ranks that are no power of two.
+"""Steps that MPI libraries have in common: trees, doubling and halving, and numbers of ranks other than powers of two.
 
 Blocks are counted as in :class:`.patterns.Part`. Thakur, Rabenseifner, Gropp, "Optimization of Collective Communication
 Operations in MPICH", IJHPCA 2005, describes most of them; which library sends in which order is said where it is used.
@@ -188,12 +188,12 @@ def neighbor_exchange(ranks: int) -> list[Step]:
 
 
 def every_block(step: Step, blocks: int) -> Step:
-    """The step with all of so many blocks in place of each one."""
+    """The step with a number of blocks in place of each one."""
     block = np.tile(np.arange(blocks), len(step.src))
     return Step(block, np.repeat(step.src, blocks), np.repeat(step.dst, blocks), step.op)
 
 
-# --- ranks that are no power of two ----------------------------------------------------------------
+# --- other numbers than powers of two --------------------------------------------------------------
 
 
 def power_below(ranks: int) -> int:

@@ -46,7 +46,7 @@ Algorithm = Callable[[int, int, int], Pattern]
 
 
 def gloo(layout: Layout, kind: str, size_bytes: int, root: int = 0) -> Traffic:
-    """What PyTorch's backend "gloo" sends for a buffer of so many bytes."""
+    """What PyTorch's backend "gloo" sends for a buffer of ``size_bytes``."""
     return _traffic(ALGORITHMS, layout, kind, size_bytes, root)
 
 

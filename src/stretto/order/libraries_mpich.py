@@ -31,14 +31,14 @@ FEW = 8
 
 
 def mpich(layout: Layout, kind: str, size_bytes: int, root: int = 0) -> Traffic:
-    """What MPICH sends for a buffer of so many bytes."""
+    """What MPICH sends for a buffer of ``size_bytes``."""
     short = layout.ranks < FEW or size_bytes < SHORT
     by_first = {each: make for each, make in BY_FIRST.items() if short or each not in ONLY_IF_SHORT}
     return mpi.traffic("MPICH", tables(layout.ranks), by_first, layout, kind, size_bytes, root)
 
 
 def tables(ranks: int) -> Tables:
-    """What decides for so many ranks: bytes of the buffer, or of a rank's piece where the kind has pieces."""
+    """What decides for a number of ranks: bytes of the buffer, or of a rank's piece where the kind has pieces."""
     power = power_below(ranks)
     halved = 4 * power  # bytes below which there are fewer elements, of 4 bytes, than blocks to cut
     longer = ((524_288 + 1, mpi.SCATTERED),) if power == ranks else ()

@@ -34,7 +34,7 @@ IN_FLIGHT = 2
 
 
 def nccl(layout: Layout, kind: str, size_bytes: int, root: int = 0) -> Traffic:
-    """What NCCL sends for a buffer of so many bytes, by rings or trees as its model of their times says."""
+    """What NCCL sends for a buffer of ``size_bytes``, by rings or trees as its model of their times says."""
     channels = _channels(layout)
     expected = expected_s(Cluster.alike(layout.ranks, len(layout.members), channels, CHANNEL_BANDWIDTH), size_bytes)
     algorithm, _ = min(expected, key=lambda pair: expected[pair])

@@ -35,7 +35,7 @@ RADIX = 4
 
 
 def open_mpi(layout: Layout, kind: str, size_bytes: int, root: int = 0) -> Traffic:
-    """What Open MPI sends for a buffer of so many bytes."""
+    """What Open MPI sends for a buffer of ``size_bytes``."""
     even = len({len(ranks) for ranks in layout.members}) == 1
     inside_first = {each: make for each, make in INSIDE_FIRST.items() if even or each not in ONLY_IF_EVEN}
     return mpi.traffic("Open MPI", TABLES, inside_first, layout, kind, size_bytes, root)

@@ -87,7 +87,7 @@ class Pattern:
         return [step for part in self.parts for step in part.steps]
 
     def traffic(self, piece_bytes: float) -> Traffic:
-        """What it sends, for pieces of so many bytes."""
+        """What it sends, for pieces of ``piece_bytes``."""
         block_bytes = piece_bytes / self.blocks
         return Traffic(self.algorithm, tuple(p for part in self.parts for p in _phases(part, block_bytes)))
 
