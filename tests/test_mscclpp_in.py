@@ -42,14 +42,34 @@ def test_each_operation_does_its_part_of_a_collective(name, tmp_path):
     assert "deadlocks or races: proved" in found.meta["notes"][0]
 
 
-def test_a_collective_whose_outputs_no_file_says_is_not_called_checked(tmp_path):
-    """An exported Broadcast does not say who the root is."""
+@pytest.mark.parametrize("root", range(3))
+@pytest.mark.parametrize("kind", ["broadcast", "reduce"])
+def test_a_collective_with_a_root_is_checked_for_the_root_that_it_has(kind, root, tmp_path):
+    """An exported Broadcast or Reduce does not say who the root is."""
     net = load_topology("ring:3")
-    broadcast = make_collective("broadcast", net, 4096)
+    workload = Workload((make_collective(kind, net, 4096, root=root, chunks=2),))
     path = tmp_path / "plan.json"
-    exporters()["mscclpp"].write(simulate(run_planner("shortest-path", net, Workload((broadcast,)))), str(path))
+    exporters()["mscclpp"].write(simulate(run_planner("shortest-path", net, workload)), str(path))
     found = importers()["mscclpp"].read(str(path), net, SIZE)
-    assert "of the collective 'broadcast' the file does not say what outputs must hold" in found.meta["notes"][1]
+    assert f"contents are right for a {kind} with rank {root} as root" in found.meta["notes"][1]
+    data = json.loads(path.read_text())
+    sends = [
+        op
+        for gpu in data["gpus"]
+        for block in gpu["threadblocks"]
+        for op in block["ops"]
+        if op["name"].startswith("put")
+    ]
+    sends[0]["src_buff"][0]["index"] ^= 1
+    path.write_text(json.dumps(data))
+    with pytest.raises(Fault):
+        importers()["mscclpp"].read(str(path), net, SIZE)
+
+
+def test_a_collective_whose_outputs_no_file_says_is_not_called_checked(tmp_path):
+    data = PLANS["threadblock group"] | {"collective": "custom"}
+    found = read(data, tmp_path, Size(96, None))
+    assert "of the collective 'custom' the file does not say what outputs must hold" in found.meta["notes"][1]
 
 
 def test_threadblocks_in_a_group_move_the_whole_between_them(tmp_path):

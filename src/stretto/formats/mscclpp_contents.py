@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from ..model.errors import Fault
-from .mscclpp_ranges import COLLECTIVES, Loaded, Move, Operation, Place, Range
+from .mscclpp_ranges import COLLECTIVES, ROOTED, Loaded, Move, Operation, Place, Range
 
 MOST_STEPS = 3_000_000
 """Operations, those of loops in each iteration, and intervals that they touch, after which a program is refused."""
@@ -109,6 +109,7 @@ class Contents:
         flaws: what is wrong with values, none of which need reach an output.
         places: of each step that was done.
         after: the transfers that the operation which runs has waited for.
+        root: the rank from which, or to which, a collective with a root was found to be right.
     """
 
     def __init__(self, program: Loaded) -> None:
@@ -117,6 +118,7 @@ class Contents:
         self.flaws: list[Flaw] = []
         self.places: list[Place] = []
         self.after: tuple[int, ...] = ()
+        self.root: int | None = None
         self.steps = 0
         self.reduces = program.collective in ("allreduce", "reducescatter") or program.collective not in COLLECTIVES
         self.cells = [
@@ -304,19 +306,43 @@ class Contents:
     # -- the end
 
     def check_outputs(self) -> None:
-        """Whether every rank ends with what the collective promises; else Fault names the first step that is wrong."""
-        if self.program.collective not in COLLECTIVES:
-            return
-        wrong = [found for rank in range(self.program.ranks) for found in self._wrong(rank)]
+        """Whether every rank ends with what the collective promises; else Fault names the first step that is wrong.
+
+        A file names no root: a program is right if it is so from one root, or to one.
+        """
+        found = [(list(self._wrong(root)), root) for root in self._roots()]
+        wrong, self.root = min(found, key=lambda f: len(f[0]), default=([], None))
         if wrong:
             _, place, words = min(wrong, key=lambda w: w[0])
             raise Fault(words, place, "contents", self.program.path)
 
-    def _wrong(self, rank: int) -> Iterator[Flaw]:
+    def _roots(self) -> list[int | None]:
+        """The ranks that may be the root; None for collectives without."""
         program = self.program
-        memory, first = first_byte(program, "o", rank)
-        for begin, end, position, ranks in promised(program, rank):
-            for b, e, value in self.cells[rank][memory].read(first + begin, first + end):
+        if program.collective not in ROOTED or program.inplace:
+            return [None] if program.collective in COLLECTIVES else []
+        if program.collective == "reduce":
+            return list(range(program.ranks))
+        # of two ranks one at least has got what the root sent
+        sent = {value.ranks for rank in (0, 1) for _, _, value in self._output(rank, 0, 1) if value is not None}
+        roots: list[int | None] = [r for r in range(program.ranks) if 1 << r in sent]
+        return roots or [0]
+
+    def _output(self, rank: int, begin: int, end: int) -> list[tuple[int, int, Value | None]]:
+        """What a rank's output holds from a byte to another one."""
+        memory, first = first_byte(self.program, "o", rank)
+        cells = self.cells[rank].get(memory)
+        return [] if cells is None else list(cells.read(first + begin, first + end))
+
+    def _wrong(self, root: int | None) -> Iterator[Flaw]:
+        for rank in range(self.program.ranks):
+            yield from self._wrong_at(rank, root)
+
+    def _wrong_at(self, rank: int, root: int | None) -> Iterator[Flaw]:
+        program = self.program
+        first = first_byte(program, "o", rank)[1]
+        for begin, end, position, ranks in promised(program, rank, root):
+            for b, e, value in self._output(rank, begin, end):
                 at = f"output of rank {rank}, bytes {b - first} to {e - first - 1}"
                 if value is None or (
                     value.step < 0 and (value.ranks != ranks or value.shift != position - first - begin)
@@ -349,11 +375,13 @@ def first_byte(program: Loaded, buffer: str, rank: int) -> tuple[str, int]:
     return whole, rank * min(program.input_bytes, program.output_bytes) if inner else 0
 
 
-def promised(program: Loaded, rank: int) -> list[tuple[int, int, int, int]]:
+def promised(program: Loaded, rank: int, root: int | None = None) -> list[tuple[int, int, int, int]]:
     """Of a rank's output: begin, end, the position in the collective, and whose contributions, a bit each."""
     n, everyone = program.ranks, (1 << program.ranks) - 1
     i, o = program.input_bytes, program.output_bytes
     kind = program.collective
+    if root is not None:
+        return [(0, o, 0, everyone if kind == "reduce" else 1 << root)] if (rank == root) == (kind == "reduce") else []
     if kind in ("allreduce", "reducescatter"):
         return [(0, o, rank * o if kind == "reducescatter" else 0, everyone)]
     if kind == "sendrecv":

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 COLLECTIVES = ("allgather", "allreduce", "reducescatter", "alltoall", "sendrecv")
+ROOTED = ("broadcast", "reduce")
+"""Collectives with a root, which files do not name."""
 """Those that promise something. ``test`` and ``custom`` promise nothing."""
 
 

@@ -45,7 +45,12 @@ def plan_of(contents: Contents, topology: Topology) -> Plan:
     if waits is None:
         waits = [[] for _ in spans]
         notes.append("threadblocks that wait for each other are left out of the times: a plan cannot say it here")
-    if program.collective not in COLLECTIVES:
+    if contents.root is not None:
+        notes.append(
+            f"the file names no root: contents are right for a {program.collective} with rank {contents.root} as root, "
+            "and the plan and its bound are those of the messages"
+        )
+    elif program.collective not in COLLECTIVES:
         notes.append(
             f"of the collective {program.collective!r} the file does not say what outputs must hold: contents are not "
             "checked, and the plan and its bound are those of the messages"
