@@ -46,7 +46,11 @@ from .patterns import (
 )
 from .traffic import Layout, Traffic
 
-RD, RING, SEG, RAB, TWICE = "recursive doubling", "ring", "segmented ring", "rabenseifner", "reduce, then broadcast"
+RD = "recursive doubling"
+RING = "ring"
+SEG = "segmented ring"
+RAB = "rabenseifner"
+TWICE = "reduce, then broadcast"
 DOUBLE, BRUCK, NEAR = "recursive doubling", "bruck", "neighbor exchange"
 LINEAR, CHAIN, BINARY, BINOMIAL, KNOMIAL = "linear", "chain", "binary tree", "binomial tree", "knomial tree"
 SPLIT, SCATTERED, SCATTERED_RING = "split binary tree", "scatter, then allgather", "scatter, then ring"
