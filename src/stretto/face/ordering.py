@@ -48,7 +48,8 @@ def order(
             is assumed.
         library: "nccl", "gloo", "mpi", ... (an unknown name lists them all); "torchrun" is NCCL with machines sorted by
             name.
-        collective, size: what all ranks do, and the full buffer; or of groups that do not say theirs.
+        collective: what all ranks do, or groups that do not say theirs.
+        size: the full buffer of that.
         groups: ``"tp=8:allreduce:40GB,dp=16:allreduce:10GB"``, parallel groups, those of adjacent ranks first; or the
             path of a JSON file with lists of ranks.
         root: of a rooted collective, a rank.
