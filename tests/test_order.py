@@ -13,7 +13,7 @@ import stretto as st
 from stretto.kernels import at_speed
 from stretto.model.errors import InputError, Unsupported
 from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
-from stretto.order import bounds, kernel_bounds, kernel_circles, kernel_cost, step
+from stretto.order import bounds, kernel_bounds, kernel_cost, step
 from stretto.order import judge as judge_module
 from stretto.order import problem as problem_module
 from stretto.order.exchangeable import alike_numbers, all_orders_alike, exchangeable, network_moves, number_moves
@@ -176,13 +176,6 @@ def test_many_machines_end_no_later_than_given_and_near_the_bound(traffic):
     assert find_order(problem, given, "quick").order.tolist() == found.order.tolist()
     if traffic is simple_ring:
         assert found.seconds < 1.2 * found.bound_s
-
-
-def test_a_shortest_circle_is_bounded_from_below():
-    place = np.random.default_rng(0).uniform(0, 1, (7, 2))
-    length = np.sqrt(((place[:, None] - place[None]) ** 2).sum(axis=2))
-    shortest = min(sum(length[a, b] for a, b in zip(o, np.roll(o, -1))) for o in all_orders(7)[:720])
-    assert 0.97 * shortest <= kernel_circles.shortest_circle_bound(length) <= shortest * (1 + 1e-12)
 
 
 def test_pairs_of_machines_must_join_them_all():

@@ -22,6 +22,9 @@ FIRST_STEP, LAST_STEP = 0.1, 1e-4
 NEAR = 10
 """Machines that a machine looks at."""
 
+GAIN = 1e-12
+"""By what part of the edges that go a circle must become shorter: gains by rounding alone could go on for ever."""
+
 
 def shorten(order: Int64, length: Float64, near: Int64) -> None:
     """Make a circle shorter in place until no exchange helps.
@@ -52,8 +55,9 @@ def _exchange(a: int, order: Int64, at: Int64, length: Float64, near: Int64) -> 
             if length[a, c] >= length[a, b]:
                 break
             d = order[(at[c] + step) % n]
-            gain = length[a, b] + length[c, d] - length[a, c] - length[b, d]
-            if gain > 1e-12 * length[a, b] and b != c and d != a:
+            gone = length[a, b] + length[c, d]
+            gain = gone - length[a, c] - length[b, d]
+            if gain > GAIN * gone and b != c and d != a:
                 # a b ... c d becomes a c ... b d; backward, d c ... b a becomes d b ... c a
                 first, last = (at[b], at[c]) if step == 1 else (at[c], at[b])
                 _turn(first, last, order, at)
@@ -79,7 +83,8 @@ def _move(a: int, order: Int64, at: Int64, length: Float64, near: Int64) -> bool
     for count in range(1, 4):
         i = at[a]
         before, last, after = order[(i - 1) % n], order[(i + count - 1) % n], order[(i + count) % n]
-        taken = length[before, a] + length[last, after] - length[before, after]
+        gone = length[before, a] + length[last, after]
+        taken = gone - length[before, after]
         for k in range(near.shape[1]):
             c = near[a, k]
             if length[a, c] >= taken:
@@ -92,7 +97,7 @@ def _move(a: int, order: Int64, at: Int64, length: Float64, near: Int64) -> bool
                 if (at[d] - i) % n < count:
                     continue
                 gain = taken - (length[c, a] + length[last, d] - length[c, d])
-                if gain > 1e-12 * taken:
+                if gain > GAIN * (gone + length[c, d]):
                     _put(i, count, c, step, order, at)
                     return True
     return False
