@@ -293,6 +293,9 @@ def test_an_order_is_found_written_and_drawn(tmp_path):
     assert shown.splitlines()[-4:] == ["0\tgpu0", "1\tgpu1", "2\tgpu2", "3\tgpu3"]
 
 
+GLOO_ORDER = ["order", "-t", "ring:4", "--library", "gloo", "--collective", "allreduce", "--size", "1MB"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -359,40 +362,8 @@ def test_an_order_is_found_written_and_drawn(tmp_path):
         ),
         (["order", "-t", "ring:4", "--library", "glo"], "no library 'glo'; did you mean gloo?"),
         (["order", "-t", "ring:4", "--library", "gloo", "--collective", "allreduce"], "give a collective and its size"),
-        (
-            [
-                "order",
-                "-t",
-                "ring:4",
-                "--library",
-                "gloo",
-                "--collective",
-                "allreduce",
-                "--size",
-                "1MB",
-                "--to",
-                "slurm",
-            ],
-            "--to: give a file with -o",
-        ),
-        (
-            [
-                "order",
-                "-t",
-                "ring:4",
-                "--library",
-                "gloo",
-                "--collective",
-                "allreduce",
-                "--size",
-                "1MB",
-                "-o",
-                "x",
-                "--to",
-                "post",
-            ],
-            "no format 'post'",
-        ),
+        ([*GLOO_ORDER, "--to", "slurm"], "--to: give a file with -o"),
+        ([*GLOO_ORDER, "-o", "x", "--to", "post"], "no format 'post'"),
     ],
 )
 def test_bad_input_gets_one_line_and_writes_nothing(arguments, words, tmp_path):

@@ -22,8 +22,9 @@ def next_links(
 ) -> Int32:  # fmt: skip
     """The link by which each node sends on what is for each target.
 
-    Routes pass as few nodes as possible that are no switches, then as few links, then have the least latency. Where
-    several next links are equally good, the target decides: number ``key`` of them, counted round.
+    Of the routes to a target the one through the fewest nodes that do not forward at no charge (``transit``) is taken;
+    of these the one with the fewest links, then the one of least latency. Where several next links are equally good,
+    the target decides: number ``key`` of them, counted round.
 
     Args:
         targets, key: int64[targets], a node, and the number that spreads targets over equal links.

@@ -111,7 +111,7 @@ def _phases(part: Part, block_bytes: float) -> tuple[Phase, ...]:
 
 
 def _repeated(messages: Messages, block_bytes: float, times: int, lag: int) -> Phase:
-    """A phase that is sent so many times; time k of a message waits for what its sender received at time k - lag."""
+    """A phase that is sent ``times`` times; the k-th message waits for what its sender received at time k - lag."""
     src, dst, count = messages
     size_bytes = np.maximum(count * block_bytes, 1)
     if times == 1:

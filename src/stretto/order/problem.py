@@ -25,7 +25,7 @@ MOST_WAITING = 100
 MOST_EXACT = 9
 """Machines up to which all orders are looked at."""
 
-MOST_SIMULATED_EXACT = 100_000
+MOST_SIMULATED_EXACT = 300_000
 """The same messages where all orders are looked at, so that what is proven is proven of the simulator's time."""
 
 MOST_FOLLOWED = 1_500_000

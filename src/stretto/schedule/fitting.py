@@ -62,7 +62,7 @@ def refuse(target: Target, topology: Topology, workload: Workload) -> None:
     """Refuse what a target cannot run whatever the plan.
 
     Raises:
-        Unsupported: it is of a kind, or so many collectives, that the target does not run, or on optical planes.
+        Unsupported: the target does not run this kind, or several collectives at once, or optical planes.
         InputError: pieces are too small, or ranks are joined only by what does not run the plan.
     """
     for c in workload.collectives:
@@ -161,7 +161,7 @@ def _least_cost_s(plan: Plan) -> float:
 
 
 def _costlier(topology: Topology, least_s: float) -> Topology:
-    """The network where messages cost at least so much."""
+    """The network with the cost of a message raised to ``least_s`` where it is lower."""
     return replace(topology, message_s=np.maximum(topology.message_s, least_s), message_basis=GIVEN)
 
 
