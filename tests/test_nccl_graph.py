@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 from stretto.formats import Size, importers
 from stretto.formats.nccl_graph import read_graph, rings_of, servers_of, trees_of
+from stretto.formats.nccl_joins import passable
 from stretto.model.errors import Fault, InputError
 from stretto.nccl.pack import make_pack, write_pack
 from stretto.schedule.two_trees import parents
@@ -35,10 +37,10 @@ def _gpu(g, by):
     return f"<gpu dev='{g:#x}' rank='{g}'/>" if by == "rank" else f"<gpu dev='{g:#x}'/>"
 
 
-def read(text, net, tmp_path, kind="allreduce", source="nccl-graph"):
+def read(text, net, tmp_path, kind="allreduce", source="nccl-graph", size_bytes=1_600_000):
     path = tmp_path / "graph.xml"
     path.write_text(text)
-    return importers()[source].read(str(path), load_topology(net), Size(1_600_000, None), kind)
+    return importers()[source].read(str(path), load_topology(net), Size(size_bytes, None), kind)
 
 
 @pytest.mark.parametrize(("kind", "steps"), [("allreduce", 6), ("allgather", 3), ("reducescatter", 3)])
@@ -81,7 +83,9 @@ def test_every_second_server_may_have_its_channels_the_other_way_round(tmp_path)
     assert rings == [[0, 2, 1, 4, 5, 3, 6, 8, 7], [1, 2, 0, 3, 5, 4, 7, 8, 6]]
 
 
-@pytest.mark.parametrize(("net", "gpu"), [("h100:2", "h100"), ("h100:3?pod=1&spines=1", "h100"), ("dgx1", "v100")])
+@pytest.mark.parametrize(
+    ("net", "gpu"), [("h100:2", "h100"), ("h100:3?pod=1&spines=1", "h100"), ("dgx1", "v100"), ("h100:3", "h100")]
+)
 def test_the_graphs_that_we_write_for_nccl_are_sound(net, gpu, tmp_path):
     topology = load_topology(net)
     write_pack(make_pack(topology, gpu), str(tmp_path / "pack"))
@@ -89,6 +93,34 @@ def test_the_graphs_that_we_write_for_nccl_are_sound(net, gpu, tmp_path):
     for kind in ("allreduce", "allgather"):
         plan = importers()["nccl-graph"].read(path, topology, Size(64_000_000, None), kind)
         assert verify(plan).ok and simulate(plan).completion_s > 0
+
+
+def test_a_ring_may_leave_by_the_card_of_a_gpu_beside(tmp_path):
+    """Rails join GPUs of one number alone; GPU 7 reaches GPU 0 of the next server through GPU 0 of its own (PXN)."""
+    net = load_topology("h100:3?message=0")
+    text = xml(range(8), inter=10).replace("typeinter='PIX'", "typeinter='PXN'")
+    plan = read(text, "h100:3?message=0", tmp_path, size_bytes=480_000_000)
+    assert verify(plan).ok
+    past = [e for e in range(plan.topology.link_count) if plan.topology.link_name(e) == "gpu0 in→gpu0 out"]
+    passed = plan.route.owners[np.isin(plan.route.values, past)]
+    servers = servers_of(net, "x")
+    assert {*zip(plan.src[passed], plan.dst.values[passed])} == {(servers[0][7], servers[1][0])}
+    # 46 steps, each with 20 MB over a rail of 50 GB/s
+    assert simulate(plan).completion_s == pytest.approx(46 * 20e6 / 50e9, rel=0.01)
+    with pytest.raises(Fault, match="graph 0, channel 0: goes from gpu25 to gpu0"):
+        read(xml(range(8)), "h100:3?message=0", tmp_path)
+
+
+def test_what_passes_a_gpu_shares_its_links():
+    net = load_topology("ring:3?bandwidth=1GB/s&latency=1us&message=1us")
+    wider, passing = passable(net, [1])
+    assert wider.node_count == 5 and wider.link_count == net.link_count + 3
+    inner = passing[1]
+    assert wider.link_name(inner) == "gpu1 in→gpu1 out" and wider.bandwidth[inner] >= 2e9
+    assert {wider.names[wider.dst[e]] for e in net.in_links[1]} == {"gpu1 in"}
+    assert {wider.names[wider.src[e]] for e in net.out_links[1]} == {"gpu1 out"}
+    assert wider.message_s[net.link_count :].tolist() == [0, 0, 0]
+    assert wider.accelerators.tolist() == net.accelerators.tolist()
 
 
 @pytest.mark.parametrize("servers", range(1, 15))

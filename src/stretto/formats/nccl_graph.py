@@ -39,12 +39,14 @@ class Graph(NamedTuple):
 
     Attributes:
         alternates: whether every second server has the channels in pairs the other way round (``crossnic`` 2).
+        passes_gpus: whether the way to a card may lead through the memory of another GPU (``typeinter`` PXN).
         intra, inter: the bandwidth that each channel claims inside a server and between servers, bytes/s.
     """
 
     id: int
     pattern: int
     alternates: bool
+    passes_gpus: bool
     intra: float
     inter: float
     channels: tuple[tuple[int, ...], ...]
@@ -79,7 +81,8 @@ def read_graph(path: str, id: int, gpus: int) -> Graph:
         _check(channel, known, gpus, Channel(id, c), path)
     channels = tuple(tuple(place[g] for g in channel) for channel in listed)
     alternates = element.get("crossnic") == "2" and len(channels) % 2 == 0
-    return Graph(id, count(element.get("pattern"), "pattern", where, 0, 9), alternates, intra, inter, channels)
+    pattern, passes_gpus = count(element.get("pattern"), "pattern", where, 0, 9), element.get("typeinter") == "PXN"
+    return Graph(id, pattern, alternates, passes_gpus, intra, inter, channels)
 
 
 def _gpus(channel: Any, where: str) -> list[int]:

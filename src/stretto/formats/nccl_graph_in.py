@@ -14,13 +14,12 @@ import numpy as np
 
 from ..model.arrays import Ragged
 from ..model.collective import Collective, Workload, make_collective
-from ..model.errors import Fault, InputError
+from ..model.errors import InputError
 from ..model.plan import COPY, REDUCE, Plan, make_plan
 from ..model.topology import Topology
-from ..model.units import format_bandwidth
 from . import Size
-from .nccl_graph import RING, TREE, Channel, Graph, read_graph, rings_of, servers_of, trees_of
-from .routes import Routes
+from .nccl_graph import RING, TREE, read_graph, rings_of, servers_of, trees_of
+from .nccl_joins import Joins
 
 COLLECTIVES = {RING: ("allreduce", "allgather", "reducescatter"), TREE: ("allreduce",)}
 SLICE_BYTES, MOST_SLICES = 1 << 19, 64
@@ -54,23 +53,26 @@ def read(path: str, topology: Topology, size: Size, collective: str, id: int) ->
         parts = channels * n if collective == "allreduce" else channels
         whole = make_collective(collective, topology, size.full_bytes, shard_bytes=size.shard_bytes, chunks=parts)
         rows = _round_rings(whole, rings_of(graph, servers))
-        edges = [[(ring[i - 1], ring[i]) for i in range(n)] for ring in rings_of(graph, servers)]
+        edges = claims = [[(ring[i - 1], ring[i]) for i in range(n)] for ring in rings_of(graph, servers)]
     else:
         trees = trees_of(graph, servers)
         uncut = make_collective(collective, topology, size.full_bytes, shard_bytes=size.shard_bytes)
         slices = min(max(-(-uncut.size_bytes // (len(trees) * SLICE_BYTES)), 1), MOST_SLICES)
         whole = make_collective(collective, topology, uncut.size_bytes, chunks=len(trees) * slices)
         rows = _along_trees(trees, slices)
-        edges = [[(a, b) for b, a in trees[2 * c].items() if a >= 0] for c in range(channels)]
-    routes = _Joined(topology, path)
-    note = routes.speeds(graph, edges)
+        claims = [[(a, b) for b, a in trees[2 * c].items() if a >= 0] for c in range(channels)]
+        down = [
+            [(a, b) for tree in trees[2 * c : 2 * c + 2] for b, a in tree.items() if a >= 0] for c in range(channels)
+        ]
+        edges = [pairs + [(b, a) for a, b in pairs] for pairs in down]
+    joins = Joins(topology, graph, edges, path)
     sharing = {"sharing": "fair", "weight": np.ones(len(rows))} if id == RING else {"sharing": "ready-order"}
-    ways = [routes.of(Channel(id, 0), row.src, row.dst) for row in rows]
+    ways = [joins.of(row.src, row.dst) for row in rows]
     return make_plan(
-        topology, Workload((whole,)), **sharing, chunk=[r.chunk for r in rows], src=[r.src for r in rows],
+        joins.topology, Workload((whole,)), **sharing, chunk=[r.chunk for r in rows], src=[r.src for r in rows],
         op=[r.op for r in rows], dst=Ragged.single([r.dst for r in rows]), route=Ragged.of(ways),
         depends=Ragged.of([r.after for r in rows]),
-        meta={"planner": "nccl-graph", "imported": path, "notes": [note]}, where=path,
+        meta={"planner": "nccl-graph", "imported": path, "notes": [joins.speeds(graph, claims)]}, where=path,
     )  # fmt: skip
 
 
@@ -126,41 +128,5 @@ def _from_root(tree: dict[int, int]) -> list[int]:
         order += below[v]
     return order
 
-
-class _Joined:
-    """Routes between GPUs of a channel; Fault where two are not joined."""
-
-    def __init__(self, topology: Topology, path: str) -> None:
-        self.topology, self.path, self.routes = topology, path, Routes(topology, path)
-
-    def of(self, at: Channel, a: int, b: int) -> tuple[int, ...]:
-        try:
-            return self.routes.between(a, b)
-        except InputError:
-            names = self.topology.names
-            words = f"goes from {names[a]} to {names[b]}, which {self.topology.name} joins only through other GPUs"
-            raise Fault(words, at, "link", self.path) from None
-
-    def speeds(self, graph: Graph, edges: list[list[tuple[int, int]]]) -> str:
-        """What the channels claim on each link together, against what it carries, as a note.
-
-        Args:
-            edges: for each channel the pairs of nodes between which it sends.
-        """
-        net = self.topology
-        claimed = np.zeros(net.link_count)
-        for c, channel in enumerate(edges):
-            for a, b in channel:
-                speed = graph.intra if net.sites[a] == net.sites[b] else graph.inter
-                claimed[list(self.of(Channel(graph.id, c), a, b))] += speed
-        share = claimed / net.bandwidth
-        worst = int(np.argmax(share))
-        said = f"{format_bandwidth(claimed[worst])} on {net.link_name(worst)}, which carries"
-        channels = "1 channel claims" if len(edges) == 1 else f"{len(edges)} channels claim"
-        words = f"{channels} {said} {format_bandwidth(float(net.bandwidth[worst]))}"
-        return f"{words}: {share[worst]:.0%} of it" if share[worst] <= 1 + TOLERANCE else f"{words}: more than there is"
-
-
-TOLERANCE = 0.005
 
 read_rings, read_trees = (partial(read, id=id) for id in (RING, TREE))
