@@ -107,7 +107,7 @@ def test_a_ring_may_leave_by_the_card_of_a_gpu_beside(tmp_path):
     assert {*zip(plan.src[passed], plan.dst.values[passed])} == {(servers[0][7], servers[1][0])}
     # 46 steps, each with 20 MB over a rail of 50 GB/s
     assert simulate(plan).completion_s == pytest.approx(46 * 20e6 / 50e9, rel=0.01)
-    with pytest.raises(Fault, match="graph 0, channel 0: goes from gpu25 to gpu0"):
+    with pytest.raises(Fault, match="graph 0, channel 0: goes from gpu23 to gpu0"):
         read(xml(range(8)), "h100:3?message=0", tmp_path)
 
 
