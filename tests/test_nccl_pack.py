@@ -203,7 +203,9 @@ def test_the_rows_of_each_communicator_cover_all_sizes(packs, spec, tmp_path):
 
 def test_the_settings_are_set_and_taken_back(packs, tmp_path):
     folder = folder_of(packs["h100:3"], tmp_path)
-    script = f". {folder}/{SETTINGS}; env | grep ^NCCL | sort; echo --; . {folder}/{UNDO}; env | grep ^NCCL; true"
+    script = (
+        f". {folder}/{SETTINGS}; env | grep ^NCCL | sort; echo --; . {folder}/{UNDO}; env | grep ^NCCL | sort; true"
+    )
     plain = {k: v for k, v in os.environ.items() if not k.startswith("NCCL")}
 
     def said(**more: str) -> list[str]:
@@ -213,6 +215,9 @@ def test_the_settings_are_set_and_taken_back(packs, tmp_path):
 
     assert said() == [
         "NCCL_CROSS_NIC=0", f"NCCL_TUNER_CONFIG_FILE={folder}/{TUNER}", "NCCL_TUNER_PLUGIN=example", "--",
+    ]  # fmt: skip
+    assert said(NCCL_TUNER_PLUGIN="mine of us", NCCL_CROSS_NIC="2")[-5:] == [
+        "--", "NCCL_CROSS_NIC=2", "NCCL_TUNER_PLUGIN=mine", "of", "us",
     ]  # fmt: skip
     assert f"NCCL_GRAPH_FILE={folder}/{GRAPH}" in said(NCCL_PACK_USE="graph topology")
     assert f"NCCL_TOPO_FILE={folder}/{TOPOLOGY}" in said(NCCL_PACK_USE="graph topology")

@@ -19,11 +19,14 @@ VARIABLES = ("NCCL_TUNER_PLUGIN", "NCCL_TUNER_CONFIG_FILE", "NCCL_GRAPH_FILE", "
 def settings_sh(pack: Pack) -> str:
     """The shell file to source."""
     own = [f"export {name}={value}" for name, value in pack.settings.items()]
+    names = "|".join((*VARIABLES, *pack.settings))
     lines = [
         f"# NCCL on {pack.topology}: source this before the job on every server (README.md says what each line does).",
         "#   . FOLDER/nccl.sh                                      the settings and the tuner table",
         '#   NCCL_PACK_USE="tuner graph" . FOLDER/nccl.sh           the graph file too',
         "# Shells other than bash need NCCL_PACK=FOLDER.",
+        "# what was set before, for undo.sh",
+        f'NCCL_PACK_BEFORE="${{NCCL_PACK_BEFORE-$(export -p | grep -E " ({names})=")}}"',
         'NCCL_PACK=${NCCL_PACK:-$(cd "$(dirname "${BASH_SOURCE:-$0}")" && pwd)}',
         *own,
         'case " ${NCCL_PACK_USE-tuner} " in *" tuner "*)',
@@ -38,7 +41,13 @@ def settings_sh(pack: Pack) -> str:
 
 def undo_sh(pack: Pack) -> str:
     """The shell file that takes the settings back."""
-    return f"# Takes back what nccl.sh set.\nunset {' '.join((*VARIABLES, *pack.settings, 'NCCL_PACK'))}\n"
+    lines = [
+        "# Takes back what nccl.sh set: variables have the values that they had before.",
+        f"unset {' '.join((*VARIABLES, *pack.settings, 'NCCL_PACK'))}",
+        'eval "${NCCL_PACK_BEFORE-}"',
+        "unset NCCL_PACK_BEFORE",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def tuner_comments(pack: Pack) -> list[str]:
