@@ -129,6 +129,12 @@ def test_a_rate_is_not_that_of_bytes_that_were_held_back():
     assert len(curve) == STEPS + 1 and curve == sorted(curve)
 
 
+def test_a_rate_is_not_too_fast_where_packets_waited_at_the_beginning_of_what_counts():
+    # a busy machine delivers nothing from 0.38 to 0.62 s, then all at once: the link is no faster for that
+    value, low, _ = rate([received([arrivals([(0.38, 0.62, 0)])], 1.0, 5e-3)], 1.0)
+    assert value == pytest.approx(2e6, rel=0.01) and low <= value
+
+
 def test_rates_of_several_receivers_add_up_though_they_take_turns():
     one, other = arrivals([(0.4, 0.7, 0)]), arrivals([(0.7, 0.95, 0)])
     parts = [received([each], 1.0, 5e-3) for each in (one, other, *[arrivals([])] * 2)]

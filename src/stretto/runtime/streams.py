@@ -6,8 +6,13 @@ receiver answers ``DONE``. So every stream still runs when the rate of another o
 after a number of bytes.
 
 TCP hands bytes over in order, so a lost packet holds those behind it back until all of them come at once. What has
-arrived by a moment is therefore counted in packets, in order or not, where the kernel says how many (Linux), and
-:func:`rate` is a median of slopes (Theil and Sen) instead of a quotient of two ends.
+arrived by a moment is therefore counted in packets, in order or not, where the kernel says how many (Linux).
+
+On a busy machine packets wait behind the narrowest link until the kernel has a core for them, then many arrive at once.
+Such a wait takes arrivals below the line at which the link delivers; what comes at once only brings them back to that
+line. :func:`rate` is therefore the slope of the lowest line that no arrival is above (Moon, Skelly and Towsley, INFOCOM
+1999, remove queueing from delays this way): a slope between two moments would be too large where packets waited at the
+first one.
 """
 
 from __future__ import annotations
@@ -24,6 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..model.arrays import Float64
 from ..model.errors import PeerFailed
 
 GO, STOP, DONE, END = b"g", b"s", b"d", 1
@@ -31,14 +37,15 @@ PIECE_BYTES = 1 << 18
 """Bytes that are sent or received at once, at most."""
 UNSENT_BYTES = 1 << 17
 """Bytes that may wait in the kernel for their first transmission: what a sender must still send after ``STOP``."""
-SAMPLE_S = 0.5e-3
-"""Seconds between two samples of what has arrived, at least."""
+SAMPLE_S, SAMPLE_AGAIN_S = 0.5e-3, 2e-3
+"""Seconds between two samples of what has arrived, at least and, on an idle core, at most: behind a lost packet bytes
+arrive without waking the process."""
 WARM_SHARE = 0.4
 """Share of a stream in which TCP finds its rate; it does not count."""
 LONGER_S, LONGER_SHARE = 0.02, 0.1
 """By this much a stream is longer than what is measured of it, so that streams that began a little later are not
 alone in their last moments."""
-STEPS = 40
+STEPS = 120
 """Equal parts of a stream between which slopes are taken."""
 DATA_PACKETS = slice(152, 156)
 """Where Linux's ``struct tcp_info`` has ``tcpi_data_segs_in``."""
@@ -59,8 +66,7 @@ class Arrival:
     Attributes:
         asked_at: when this process said ``GO``, by the monotonic clock.
         ended_at: when the last byte came.
-        samples: moments, and how much had arrived by then: packets, or bytes where packets are not counted. All
-            connections of one call of :func:`stream` have their samples at the same moments.
+        samples: moments, and how much had arrived by then: packets, or bytes where packets are not counted.
         total, total_bytes: how much has arrived in all, in the unit of ``samples`` and in bytes.
     """
 
@@ -102,10 +108,13 @@ def stream(
         for key, end in ends.items():
             selector.register(end.sock, selectors.EVENT_READ, key)
         receivers = [end for end in ends.values() if isinstance(end, _Receiver)]
-        sampled_at = 0.0
+        sampled_at, heard_at = 0.0, time.monotonic()
         while selector.get_map():
-            ready = selector.select(timeout_s)
-            if not ready:
+            ready = selector.select(SAMPLE_AGAIN_S if any(r.runs for r in receivers) else timeout_s)
+            now = time.monotonic()
+            if ready:
+                heard_at = now
+            elif now - heard_at >= timeout_s:
                 silent = next(iter(selector.get_map().values())).data
                 reason = f"it was silent for the timeout of {timeout_s:g} s while the network was measured"
                 raise PeerFailed(names[silent], reason)
@@ -120,11 +129,10 @@ def stream(
                     selector.unregister(end.sock)
                 elif entry.events != end.events:
                     selector.modify(end.sock, end.events, entry.data)
-            now = time.monotonic()
             if now - sampled_at >= SAMPLE_S:
                 sampled_at = now
                 for receiver in receivers:
-                    receiver.sample(now)
+                    receiver.sample()
     return {key: end.arrival for key, end in ends.items() if isinstance(end, _Receiver)}
 
 
@@ -135,7 +143,7 @@ class _Sender:
         sock.setblocking(False)
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
-        self.sock, self.left_bytes = sock, most_bytes
+        self.sock, self.left_bytes, self.piece_bytes = sock, most_bytes, _whole_packets(sock)
         self.unsent = memoryview(b"")
         self.started = self.stopped = self.said_end = self.ended = False
 
@@ -154,7 +162,7 @@ class _Sender:
         if not self.started or self.ended:
             return
         if not len(self.unsent) and not self.said_end:
-            more = 0 if self.stopped else min(self.left_bytes, PIECE_BYTES)
+            more = 0 if self.stopped else min(self.left_bytes, self.piece_bytes)
             self.unsent = memoryview(_NOISE)[:more] if more else memoryview(bytes([END]))
             self.left_bytes, self.said_end = self.left_bytes - more, not more
         if len(self.unsent):
@@ -174,6 +182,11 @@ class _Receiver:
         self.before = _packets(sock)
         sock.send(GO)
 
+    @property
+    def runs(self) -> bool:
+        """Whether bytes have come, and more are to come."""
+        return bool(self.first_at) and not self.ended
+
     def act(self) -> None:
         """Receive what is there."""
         count = self.sock.recv_into(self.buffer)
@@ -190,14 +203,22 @@ class _Receiver:
             self.stopped = True
             self.sock.send(STOP)
 
-    def sample(self, now: float) -> None:
-        """Note what has arrived by now."""
-        if self.first_at and not self.ended:
-            self.arrival.samples.append((now, self._count()))
+    def sample(self) -> None:
+        """Note what has arrived by now. The clock is read last: a moment may be late for its count, never early."""
+        if self.runs:
+            count = self._count()
+            self.arrival.samples.append((time.monotonic(), count))
 
     def _count(self) -> int:
         packets = None if self.before is None else _packets(self.sock)
         return self.arrival.total_bytes if packets is None or self.before is None else packets - self.before
+
+
+def _whole_packets(sock: socket.socket) -> int:
+    """Bytes of a piece, at most ``PIECE_BYTES``, that fills all of its packets: as packets are counted, none may be
+    smaller than the others."""
+    packet = 1 if sock.family == socket.AF_UNIX else sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
+    return PIECE_BYTES // packet * packet or PIECE_BYTES
 
 
 def _packets(sock: socket.socket) -> int | None:
@@ -241,7 +262,9 @@ def received(arrivals: Iterable[Arrival], seconds: float, latency_s: float) -> R
     for a in streams:
         moments, counts = np.array(a.samples).T
         grid = began + seconds * np.arange(STEPS + 1) / STEPS
-        curve += np.interp(grid, moments, counts * a.total_bytes / a.total, left=0.0)
+        # what had certainly arrived: between two samples the connections of a link share it unevenly
+        before = np.searchsorted(moments, grid, side="right")
+        curve += np.concatenate(([0.0], counts))[before] * a.total_bytes / a.total
     return Received(curve.tolist(), total_bytes, took_s)
 
 
@@ -255,9 +278,21 @@ def rate(parts: Iterable[Received], seconds: float) -> tuple[float, float, float
         whole = sum(part.total_bytes for part in senders) / max(*(part.took_s for part in senders), 1e-9)
         return whole, whole, whole
     curve = np.sum([part.curve for part in senders], axis=0)
+    first = round(STEPS * WARM_SHARE)
+    value = _slope_above(curve[first:]) * STEPS / seconds
     third = round(STEPS * (1 - WARM_SHARE) / 3)
-    early = np.arange(round(STEPS * WARM_SHARE), round(STEPS * WARM_SHARE) + third)
-    late = np.arange(STEPS + 1 - third, STEPS + 1)
+    early, late = np.arange(first, first + third), np.arange(STEPS + 1 - third, STEPS + 1)
     slopes = (curve[late][:, None] - curve[early]) / (late[:, None] - early) * (STEPS / seconds)
-    low, value, high = np.quantile(slopes, [0.25, 0.5, 0.75]).tolist()
-    return value, low, high
+    low, high = np.quantile(slopes, [0.25, 0.75]).tolist()
+    return value, min(low, value), max(high, value)
+
+
+def _slope_above(curve: Float64) -> float:
+    """The slope, a step, of the line that no point is above and that is the least above them in sum: the edge of their
+    upper hull over the middle."""
+    steps = np.arange(len(curve))
+    middle = len(curve) // 2 - 0.5
+    before, after = steps[steps < middle], steps[steps > middle]
+    slopes = (curve[after][:, None] - curve[before]) / (after[:, None] - before)
+    heights = curve[before] + slopes * (middle - before)
+    return float(slopes.flat[heights.argmax()])
