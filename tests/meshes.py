@@ -13,17 +13,25 @@ from stretto.model.errors import PeerFailed
 from stretto.model.plan import Plan
 from stretto.runtime import content
 from stretto.runtime.connect import join, listen
+from stretto.runtime.credentials import Credentials
 from stretto.runtime.execute import execute
 from stretto.runtime.mesh import Mesh
 from stretto.runtime.recorded import Trace
 
-SECRET = b"a secret"
+CREDENTIALS = Credentials(bytes(range(32)))
 
 
 def meshes(
-    nodes: list[int], timeout_s: float = 5.0, secrets: dict[int, bytes] | None = None, subflows: int = 1
+    nodes: list[int],
+    timeout_s: float = 5.0,
+    credentials: dict[int, Credentials] | Credentials = CREDENTIALS,
+    subflows: int = 1,
 ) -> dict[int, Mesh | PeerFailed]:
-    """Connect these nodes to each other; whoever cannot has the reason in its place."""
+    """Connect these nodes to each other; whoever cannot has the reason in its place.
+
+    Args:
+        credentials: of all nodes, or by node where some differ from the others.
+    """
     counts = dict.fromkeys(nodes, range(subflows))
     listeners = {v: listen() for v in nodes}
     addresses = {v: ("127.0.0.1", s.getsockname()[1]) for v, s in listeners.items()}
@@ -31,8 +39,8 @@ def meshes(
 
     def one(v: int) -> Mesh | PeerFailed:
         try:
-            secret = (secrets or {}).get(v, SECRET)
-            return join(v, listeners[v], addresses, names, secret, timeout_s=timeout_s, subflows=counts)
+            own = credentials.get(v, CREDENTIALS) if isinstance(credentials, dict) else credentials
+            return join(v, listeners[v], addresses, names, own, timeout_s=timeout_s, subflows=counts)
         except PeerFailed as failure:
             return failure
         finally:

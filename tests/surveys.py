@@ -12,8 +12,11 @@ from stretto.measure.survey import Party, survey
 from stretto.model.measurements import Survey
 from stretto.model.topology import Topology
 from stretto.runtime.connect import meet
+from stretto.runtime.credentials import Credentials
 from stretto.runtime.local import Place
 from stretto.runtime.probe import Effort
+
+CREDENTIALS = Credentials(bytes(32), authenticated=False)
 
 
 class Board:
@@ -44,7 +47,12 @@ def surveyed(net: Topology, effort: Effort, noise_s: float = 1e-3) -> Survey:
         share = board.of(rank)
         names = {r: f"rank {r}" for r in range(len(nodes))}
         mesh = meet(
-            rank, names, lambda value: share("meet", value), place.host, b"secret", connections=max(effort.connections)
+            rank,
+            names,
+            lambda value: share("meet", value),
+            place.host,
+            CREDENTIALS,
+            connections=max(effort.connections),
         )
         sockets = {r: [c.sock for c in ends] for r, ends in mesh.peers.items()}
         try:

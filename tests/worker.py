@@ -10,9 +10,10 @@ from stretto.model.errors import PeerFailed
 from stretto.model.plan import Plan
 from stretto.runtime import content
 from stretto.runtime.connect import join, listen
+from stretto.runtime.credentials import Credentials
 from stretto.runtime.execute import execute
 
-SECRET = b"a secret"
+CREDENTIALS = Credentials(bytes(range(32)))
 
 
 def work(node: int, pipe, plans: list[Plan], timeout_s: float, moment: int | None) -> None:
@@ -24,7 +25,7 @@ def work(node: int, pipe, plans: list[Plan], timeout_s: float, moment: int | Non
     pipe.send(listener.getsockname()[1])
     addresses = {v: ("127.0.0.1", port) for v, port in enumerate(pipe.recv())}
     programs = [lower(plan)[node] for plan in plans]
-    mesh = join(node, listener, addresses, {v: plans[0].topology.names[v] for v in addresses}, SECRET)
+    mesh = join(node, listener, addresses, {v: plans[0].topology.names[v] for v in addresses}, CREDENTIALS)
     rng = random.Random(0)
     pipe.send("ready")
     done = 0

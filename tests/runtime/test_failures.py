@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flows import over_routers
-from meshes import SECRET, meshes
+from meshes import CREDENTIALS, meshes
 from networks import ring
 from stretto.lower import lower
 from stretto.model.collective import Workload, make_collective
@@ -28,6 +28,7 @@ from stretto.model.plan import Plan
 from stretto.planners import run_planner
 from stretto.runtime import content, local
 from stretto.runtime.connect import join, listen
+from stretto.runtime.credentials import Credentials
 from stretto.runtime.execute import execute
 from stretto.runtime.mesh import Connection, Mesh
 from stretto.runtime.messages import Messages
@@ -108,7 +109,7 @@ def test_a_thousand_collectives_in_a_row():
 
 
 def test_a_wrong_secret_is_turned_away_and_both_sides_say_so():
-    found = meshes([0, 1, 2], timeout_s=1.0, secrets={2: b"another"})
+    found = meshes([0, 1, 2], timeout_s=1.0, credentials={2: Credentials(bytes(32))})
     assert isinstance(found[2], PeerFailed)
     assert "secret" in str(found[2])
     assert found[0].peer == "node 2"
@@ -122,9 +123,9 @@ def test_strangers_at_the_door_do_not_count():
     strangers = [socket.create_connection(addresses[0]) for _ in range(5)]
     for i, s in enumerate(strangers[1:]):
         s.sendall(random.Random(i).randbytes(200))
-    other = threading.Thread(target=lambda: join(1, listeners[1], addresses, names, SECRET, timeout_s=5).close())
+    other = threading.Thread(target=lambda: join(1, listeners[1], addresses, names, CREDENTIALS, timeout_s=5).close())
     other.start()
-    mesh = join(0, listeners[0], addresses, names, SECRET, timeout_s=5)
+    mesh = join(0, listeners[0], addresses, names, CREDENTIALS, timeout_s=5)
     other.join()
     assert list(mesh.peers) == [1]
     mesh.close()

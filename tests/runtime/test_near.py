@@ -6,8 +6,9 @@ import socket
 import threading
 
 from stretto.runtime.connect import join, listen, listen_near, machine
+from stretto.runtime.credentials import Credentials
 
-SECRET, NAMES = b"secret", {0: "rank 0", 1: "rank 1"}
+CREDENTIALS, NAMES = Credentials(bytes(32)), {0: "rank 0", 1: "rank 1"}
 
 
 def test_ends_on_one_machine_are_joined_by_a_unix_socket():
@@ -18,7 +19,7 @@ def test_ends_on_one_machine_are_joined_by_a_unix_socket():
 
     def meet(v: int) -> None:
         with listen() as listener, nears[v][0] as near:
-            meshes[v] = join(v, listener, addresses, NAMES, SECRET, timeout_s=20, near=near)
+            meshes[v] = join(v, listener, addresses, NAMES, CREDENTIALS, timeout_s=20, near=near)
 
     threads = [threading.Thread(target=meet, args=(v,)) for v in range(2)]
     for thread in threads:

@@ -19,6 +19,7 @@ import numpy as np
 
 from ..model.circuits import Change, circuits_of
 from ..model.topology import ACCELERATOR, Topology, make_topology
+from ..runtime.channel import Wire
 from ..runtime.switches import SwitchFailed
 from .shaping import bucket, wire_share
 
@@ -107,7 +108,7 @@ def carry(topology: Topology, v: int, delayed: bool) -> list[str]:
     return lines
 
 
-def onto(sock: socket.socket, plane: int) -> None:
+def onto(sock: Wire, plane: int) -> None:
     """Let what a connection sends leave by the port on a plane."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_MARK, plane + 1)
 

@@ -18,7 +18,10 @@ from dataclasses import dataclass, field
 from typing import IO, Any, Protocol
 
 from ..model.errors import InputError, PeerFailed
-from ..runtime.connect import HANDSHAKE_S, shake
+from ..runtime.channel import Channel, Wire
+from ..runtime.credentials import Credentials
+from ..runtime.door import HANDSHAKE_S, Door
+from ..runtime.handshake import shake
 
 PORTS = 8
 """Ports that are tried, from the named one on: rank 0 takes the first that is free."""
@@ -103,9 +106,9 @@ class Exchange:
 
 @dataclass
 class _Line:
-    """A rank as the hub sees it: the descriptor that it writes to, where its answers go, and what it shares next."""
+    """A rank as the hub sees it: what it writes to, where its answers go, and what it shares next."""
 
-    input: int
+    input: Source
     output: IO[str]
     partial: bytearray = field(default_factory=bytearray)
     value: dict[str, Any] | None = None
@@ -133,7 +136,7 @@ class Hub:
         Raises:
             PeerFailed: the first failure; all ranks have been told.
         """
-        ranks = {rank: _Line(reader.fileno(), writer) for rank, (reader, writer) in lines.items()}
+        ranks = {rank: _Line(reader, writer) for rank, (reader, writer) in lines.items()}
         with selectors.DefaultSelector() as selector:
             for rank, (reader, _) in lines.items():
                 selector.register(reader.fileno(), selectors.EVENT_READ, rank)
@@ -161,8 +164,15 @@ class Hub:
 
     def _read(self, rank: int, line: _Line) -> bool:
         """Take what a rank has written; whether there may be more."""
+        alive = self._read_once(rank, line)
+        while alive and isinstance(line.input, Channel) and line.input.pending:
+            alive = self._read_once(rank, line)
+        return alive
+
+    def _read_once(self, rank: int, line: _Line) -> bool:
+        source = line.input
         try:
-            more = os.read(line.input, 1 << 16)
+            more = source.recv(1 << 16) if isinstance(source, Channel) else os.read(source.fileno(), 1 << 16)
         except OSError:
             more = b""
         searched = len(line.partial)
@@ -238,37 +248,35 @@ def open_door(host: str, port: int) -> socket.socket:
 
 
 def admit(
-    door: socket.socket, ranks: int, names: Sequence[str], secret: bytes, timeout_s: float
-) -> dict[int, socket.socket]:
+    door: socket.socket, ranks: int, names: Sequence[str], credentials: Credentials, timeout_s: float
+) -> dict[int, Wire]:
     """Accept the connection of every rank but 0.
 
     Raises:
         PeerFailed: a rank did not come in time.
     """
     deadline = time.monotonic() + timeout_s
-    came: dict[int, socket.socket] = {}
-    while len(came) < ranks - 1:
-        door.settimeout(max(deadline - time.monotonic(), LOOK_S))
-        try:
-            sock, address = door.accept()
-        except TimeoutError:
-            missing = [names[r] for r in range(1, ranks) if r not in came]
-            raise PeerFailed(", ".join(missing), f"did not come within {timeout_s:g} s") from None
-        sock.settimeout(HANDSHAKE_S)
-        with contextlib.suppress(PeerFailed):  # a stranger
-            rank, _ = shake(sock, secret, 0, None, f"{address[0]}:{address[1]}")
+    came: dict[int, Wire] = {}
+    with Door(0, [door], credentials) as entry:
+        while len(came) < ranks - 1:
+            one = entry.next(deadline)
+            if one is None:
+                missing = [names[r] for r in range(1, ranks) if r not in came]
+                last = f"; turned away: {entry.last_failure}" if entry.last_failure else ""
+                raise PeerFailed(", ".join(missing), f"did not come within {timeout_s:g} s{last}")
+            (rank, _), wire = one
             if 0 < rank < ranks and rank not in came:
-                came[rank] = sock
-                continue
-            sock.close()
+                came[rank] = wire
+            else:
+                wire.close()
     return came
 
 
-def go_to(host: str, port: int, rank: int, secret: bytes, timeout_s: float) -> socket.socket:
+def go_to(host: str, port: int, rank: int, credentials: Credentials, timeout_s: float) -> Wire:
     """A connection to rank 0.
 
     Raises:
-        PeerFailed: it cannot be reached in time, or does not know the secret.
+        PeerFailed: it cannot be reached in time, or does not let this rank in.
     """
     deadline = time.monotonic() + timeout_s
     why: Exception = TimeoutError("timed out")
@@ -276,12 +284,10 @@ def go_to(host: str, port: int, rank: int, secret: bytes, timeout_s: float) -> s
         for candidate in range(port, port + PORTS):
             try:
                 sock = socket.create_connection((host, candidate), max(deadline - time.monotonic(), LOOK_S))
-                sock.settimeout(HANDSHAKE_S)
-                shake(sock, secret, rank, (0, 0), f"{host}:{candidate}")
+                where = f"{host}:{candidate}"
+                return shake(sock, credentials, rank, (0, 0), where, name=host, within_s=HANDSHAKE_S)[1]
             except (OSError, PeerFailed) as error:
                 why = why if isinstance(why, PeerFailed) and isinstance(error, ConnectionRefusedError) else error
-                continue
-            return sock
         time.sleep(LOOK_S)
     reason = why.reason if isinstance(why, PeerFailed) else str(why)
     raise PeerFailed("rank 0", f"cannot be reached at {host}:{port} within {timeout_s:g} s ({reason})")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ..model.errors import InputError, PeerFailed
 from ..model.measurements import Survey
+from ..runtime.channel import Wire
 from ..runtime.connect import meet
+from ..runtime.credentials import Credentials, random_secret
 from ..runtime.mesh import Mesh
 from ..runtime.probe import Effort
 from ..topologies.measured import Link, Shape, links_of, shape_of
@@ -57,28 +58,48 @@ class Request:
         return cls(**{**data, "effort": Effort(**effort)})
 
 
-def measure_as(rank: int, ranks: int, name: str, host: str, exchange: Exchange, request: Request) -> None:
+def measure_as(
+    rank: int,
+    ranks: int,
+    name: str,
+    host: str,
+    exchange: Exchange,
+    request: Request,
+    credentials: Credentials | None = None,
+) -> None:
     """Measure together with the other ranks. Rank 0 reports ``progress``, ``measured``, ``cycle`` and ``changed``.
 
     Args:
         name, host: what this host is called, and the address at which this process listens.
+        credentials: for the connections that are measured; by default, and where their secret is not chosen, rank 0
+            makes a random one. What is sent over these connections is noise, so without TLS it is plain.
     Raises:
         InputError: versions differ.
         PeerFailed: a rank failed; every rank names the same one.
     """
     try:
-        _Rank(rank, ranks, name, host, exchange, request).run()
+        _Rank(rank, ranks, name, host, exchange, request, credentials).run()
     except PeerFailed as failure:
         raise exchange.cause(failure) from None
 
 
 class _Rank:
-    def __init__(self, rank: int, ranks: int, name: str, host: str, exchange: Exchange, request: Request) -> None:
+    def __init__(
+        self,
+        rank: int,
+        ranks: int,
+        name: str,
+        host: str,
+        exchange: Exchange,
+        request: Request,
+        credentials: Credentials | None,
+    ) -> None:
         self.rank, self.ranks, self.name, self.host = rank, ranks, name, host
         self.exchange, self.request = exchange, request
+        self.credentials = replace(credentials or Credentials(random_secret()), authenticated=False)
 
     def run(self) -> None:
-        hello = {"version": self.request.version, "name": self.name, "secret": os.urandom(32).hex()}
+        hello = {"version": self.request.version, "name": self.name, "secret": random_secret().hex()}
         rows = self.exchange.share("hello", hello)
         versions = [row["version"] for row in rows]
         if len({*versions}) > 1:
@@ -89,7 +110,9 @@ class _Rank:
             )  # fmt: skip
         self.names = _distinct([str(row["name"]) for row in rows])
         self.report("names", self.names)
-        mesh = self._connect(bytes.fromhex(rows[0]["secret"]))
+        if not self.credentials.chosen:
+            self.credentials = replace(self.credentials, secret=bytes.fromhex(rows[0]["secret"]))
+        mesh = self._connect()
         self.party = Party(self.rank, self.ranks, _sockets(mesh), self.exchange.share, self.request.silence_s)
         try:
             self._measure()
@@ -102,11 +125,11 @@ class _Rank:
         if self.rank == 0:
             self.exchange.report(kind, value)
 
-    def _connect(self, secret: bytes) -> Mesh:
+    def _connect(self) -> Mesh:
         names = {r: f"rank {r}" for r in range(self.ranks)}
         connections = max(self.request.effort.connections)
         return meet(
-            self.rank, names, lambda value: self.exchange.share("addresses", value), self.host, secret,
+            self.rank, names, lambda value: self.exchange.share("addresses", value), self.host, self.credentials,
             timeout_s=self.request.timeout_s, connections=connections,
         )  # fmt: skip
 
@@ -151,7 +174,7 @@ class _Rank:
             self.report("cycle", {"cycle": cycle, "bytes": moved_bytes, "changed": len(different)})
 
 
-def _sockets(mesh: Mesh) -> dict[int, list[socket.socket]]:
+def _sockets(mesh: Mesh) -> dict[int, list[Wire]]:
     """The sockets to each peer. The network shall not tell the connections of a pair apart by their marks."""
     for c in mesh.connections:
         if c.sock.family != socket.AF_UNIX:

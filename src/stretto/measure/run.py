@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import socket
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import IO, Any, Protocol
 
 from .. import __version__
 from ..model.errors import InputError, PeerFailed, StrettoError
+from ..runtime.channel import Wire
 from ..runtime.connect import own_address
+from ..runtime.credentials import Credentials, from_environment
 from .launch import Launch
 from .meeting import Exchange, Hub, admit, go_to, open_door
 from .rank import Request, measure_as
 from .remote import started
 
-SECRET, HOST = "STRETTO_SECRET", "STRETTO_HOST"
+HOST = "STRETTO_HOST"
 SOMEWHERE = "192.0.2.1"
 """An address that is nobody's (RFC 5737): the way to it is the way to most hosts."""
 
@@ -80,29 +84,34 @@ def as_launched(launch: Launch, request: Request, reader: Reader) -> None:
         InputError: no port is free, or the versions of the ranks differ.
         PeerFailed: a rank did not come, or failed.
     """
-    secret = (os.environ.get(SECRET) or f"stretto measure {launch.job}").encode()
+    credentials = from_environment(os.environ, partial(_secret_of_job, launch.job))
     host = os.environ.get(HOST) or own_address(launch.host)
     gathering = None
     if launch.rank == 0:
-        gathering = _Gathering(launch, secret, request, reader)
-        sock = gathering.ours
+        gathering = _Gathering(launch, credentials, request, reader)
+        sock: Wire = gathering.ours
     else:
-        sock = go_to(launch.host, launch.port, launch.rank, secret, request.timeout_s)
+        sock = go_to(launch.host, launch.port, launch.rank, credentials, request.timeout_s)
     sock.settimeout(None)
     exchange = Exchange(launch.rank, sock.makefile("r"), sock.makefile("w"))
     try:
-        measure_as(launch.rank, launch.ranks, socket.gethostname(), host, exchange, request)
+        measure_as(launch.rank, launch.ranks, socket.gethostname(), host, exchange, request, credentials)
     except PeerFailed as failure:
         raise (gathering and gathering.failure()) or failure from None
     if gathering is not None and (late := gathering.failure()) is not None:
         raise late
 
 
+def _secret_of_job(job: str) -> bytes:
+    """What ranks of one job have in common where nobody has chosen a secret. Others can find it out, too."""
+    return hashlib.sha256(f"stretto measure {job}".encode()).digest()
+
+
 class _Gathering:
     """The thread of rank 0 that serves as the hub; ``ours`` is the connection of rank 0 itself."""
 
-    def __init__(self, launch: Launch, secret: bytes, request: Request, reader: Reader) -> None:
-        self.launch, self.secret, self.request, self.reader = launch, secret, request, reader
+    def __init__(self, launch: Launch, credentials: Credentials, request: Request, reader: Reader) -> None:
+        self.launch, self.credentials, self.request, self.reader = launch, credentials, request, reader
         self.door = open_door(launch.host, launch.port)
         self.ours, self.theirs = socket.socketpair()
         self.failures: list[StrettoError] = []
@@ -118,7 +127,8 @@ class _Gathering:
         names = [f"rank {r}" for r in range(self.launch.ranks)]
         try:
             with self.door:
-                came = {0: self.theirs} | admit(self.door, len(names), names, self.secret, self.request.timeout_s)
+                came: dict[int, Wire] = {0: self.theirs}
+                came |= admit(self.door, len(names), names, self.credentials, self.request.timeout_s)
             for sock in came.values():
                 sock.settimeout(None)
             Hub(names, self.request.silence_s, self.reader.take).serve(

@@ -8,13 +8,13 @@ others, and each rank of a site to the next one.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, permutations
 from typing import Any
 
 from ..model.measurements import Measured, Pair, Survey, best
+from ..runtime.channel import Wire
 from ..runtime.probe import MOST_ROUNDS, Effort, Sockets, probe, rounds, together
 from ..runtime.streams import Received, rate
 from ..topologies.measured import SHARED, most_between, most_inside, sites_of
@@ -198,7 +198,7 @@ class _Phases:
     def _latency_s(self, flows: Flows) -> float:
         return max((self.survey.pairs[f].latency_s.value for f in flows if f in self.survey.pairs), default=0.0)
 
-    def _ends(self, peers: Iterable[int], count: int) -> dict[tuple[int, int], socket.socket]:
+    def _ends(self, peers: Iterable[int], count: int) -> dict[tuple[int, int], Wire]:
         return {(w, i): sock for w in peers for i, sock in enumerate(self.party.sockets[w][:count])}
 
 

@@ -127,6 +127,7 @@ class Run:
             limit_rate(c.sock, math.inf if self.pace is None else self._largest_rate(c) / self.pace)
         self.timed = program.plan.sharing == "timed"
         self.active = set(self.connections)
+        self.pending_reads: set[Connection] = set()
         self.waits = dict(steps.waits)
         self.unsent = {(row, peer) for row, send in steps.sends.items() for peer in send.to}
         self.signals = {key for key in steps.wakes if key[1] != program.node}
@@ -159,7 +160,7 @@ class Run:
             if self._finished():
                 break
             wake = min(watch.at, self.timers[0][0]) if self.timers else watch.at
-            wait_s = 0.0 if self.active else max(0.0, wake - time.monotonic())
+            wait_s = 0.0 if self.active or self.pending_reads else max(0.0, wake - time.monotonic())
             awake = self.selector.select(min(wait_s, PATIENCE_S) if self.incoming.parked else wait_s)
             for key, mask in awake:
                 c = key.data
@@ -170,7 +171,10 @@ class Run:
                     self.active.add(c)
                 if mask & selectors.EVENT_READ:
                     self.incoming.read(c)
-            if not awake and not self.active:
+            more, self.pending_reads = self.pending_reads, set()
+            for c in more:
+                self.incoming.read(c)
+            if not awake and not self.active and not more:
                 self.incoming.unpark()
 
     def _start(self) -> None:
@@ -346,6 +350,8 @@ class Run:
         if c.closed is not None:
             return
         events = (0 if c.stopped else selectors.EVENT_READ) | (selectors.EVENT_WRITE if c.unsent else 0)
+        if c.pending and not c.stopped:
+            self.pending_reads.add(c)
         before, c.events = c.events, events
         if not before and events:
             self.selector.register(c.sock, events, c)

@@ -53,6 +53,8 @@ class Incoming:
     def read(self, c: Connection) -> None:
         """Read what a peer has sent, ``READS_AT_ONCE`` times at most."""
         self._read(c)
+        if c.pending and c.closed is None and not c.stopped:
+            self.run.pending_reads.add(c)
         c.doze()
 
     def _read(self, c: Connection) -> None:

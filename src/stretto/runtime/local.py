@@ -7,7 +7,6 @@ import gc
 import multiprocessing
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -21,8 +20,10 @@ from ..model.errors import InputError, PeerFailed, StrettoError
 from ..model.plan import Plan
 from ..model.symmetric import SymmetricPlan
 from . import content
+from .channel import Wire
 from .circuits import Circuits, Turn
 from .connect import Address, join, listen
+from .credentials import Credentials, random_secret
 from .execute import execute
 from .recorded import Trace, Wait, off_circuits, waits_of
 from .switches import Switch, TimedSwitch
@@ -73,7 +74,7 @@ class Place:
     enter: Callable[[Any], None] | None = None
     argument: Any = None
     subflows: Mapping[int, Collection[int]] = field(default_factory=dict)
-    onto: Callable[[socket.socket, int], None] | None = None
+    onto: Callable[[Wire, int], None] | None = None
 
 
 def run_local(
@@ -86,6 +87,7 @@ def run_local(
     delays: dict[int, float] | None = None,
     runs: int = 1,
     switch: Callable[[], Switch] = TimedSwitch,
+    credentials: Credentials | None = None,
 ) -> Outcome:
     """Run a plan that verifies, with one process for each node.
 
@@ -97,6 +99,8 @@ def run_local(
         runs: how often the processes run the plan, one run after the other. Of several the first does not count, and
             the completion is the mean of the others.
         switch: makes what turns optical planes, in the controller's process; by default one without hardware.
+        credentials: how processes authenticate; by default by a random secret, and frames are plain, since no packet
+            leaves this machine.
     Raises:
         InputError: too many nodes for one machine, or several runs of a plan that begins with given circuits.
         PeerFailed: a process died, stalled or failed.
@@ -112,7 +116,8 @@ def run_local(
     packages = [name for name in sys.modules if name.startswith("stretto.") and name.count(".") == 1]
     context.set_forkserver_preload(packages)
     _start_server()
-    secret, conditions = os.urandom(32), {"pace": pace, "delays": delays}
+    conditions = {"pace": pace, "delays": delays}
+    credentials = credentials or Credentials(random_secret(), authenticated=False)
     pipes: dict[int, Connection] = {}
     children = []
     try:
@@ -120,7 +125,7 @@ def run_local(
             ours, theirs = context.Pipe()
             place = (places or {}).get(node, Place())
             child = context.Process(
-                target=_work, args=(program, place, secret, theirs, seed, timeout_s, runs, conditions, switch),
+                target=_work, args=(program, place, credentials, theirs, seed, timeout_s, runs, conditions, switch),
                 daemon=True,
             )  # fmt: skip
             child.start()
@@ -196,7 +201,7 @@ def _tell(pipes: dict[int, Connection], message: Any) -> None:
 def _work(
     program: Program,
     place: Place,
-    secret: bytes,
+    credentials: Credentials,
     pipe: Connection,
     seed: int,
     timeout_s: float,
@@ -213,7 +218,7 @@ def _work(
         pipe.send((place.host, listener.getsockname()[1]))
         addresses: dict[int, Address] = pipe.recv()
         names = {node: node_name(plan, node) for node in addresses}
-        mesh = join(program.node, listener, addresses, names, secret, timeout_s=timeout_s, subflows=place.subflows)
+        mesh = join(program.node, listener, addresses, names, credentials, timeout_s=timeout_s, subflows=place.subflows)
         for c in mesh.connections:
             plane = circuit_to(c.subflow, program.node, c.peer)
             if plane is not None and place.onto is not None:

@@ -20,6 +20,7 @@ from itertools import islice
 
 from ..lower import FIRST_CIRCUIT
 from ..model.errors import PeerFailed
+from .channel import Channel, Wire
 from .pacing import Outgoing, Queue
 from .pool import Pool
 from .wire import NO_CALL, TEXT_BYTES, Frame, Kind, encode
@@ -69,6 +70,7 @@ class Connection:
         begun, done: the numbers of the last runs that the peer is known to have begun and to have finished.
         heard_at: when the peer last sent anything, by the monotonic clock.
         low: the bytes that must have come before the selector tells.
+        channel: what protects the bytes; None where nothing does, and ``sock`` is a plain socket.
         closed: why nothing more can be received; None while the connection is open.
         broken: whether nothing more can be sent; bytes that the peer sent before may still arrive.
         ahead: the first frame of a later run, which is taken when that run begins.
@@ -77,8 +79,9 @@ class Connection:
             value of ``sent_bytes`` at its end, and what the selector looks for.
     """
 
-    def __init__(self, sock: socket.socket, peer: int, subflow: int = 0) -> None:
+    def __init__(self, sock: Wire, peer: int, subflow: int = 0) -> None:
         self.sock, self.peer, self.subflow = sock, peer, subflow
+        self.channel = sock if isinstance(sock, Channel) else None
         self.main = self
         if sock.family == socket.AF_UNIX:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNIX_SEND_BYTES)
@@ -113,9 +116,15 @@ class Connection:
         """Whether nothing is read for now: the peer is a run ahead, or its next row must wait for its turn."""
         return self.ahead is not None or self.parked is not None
 
+    @property
+    def pending(self) -> bool:
+        """Whether there is something to read of which the selector knows nothing."""
+        return self.channel is not None and self.channel.pending
+
     def doze(self) -> None:
         """Let the kernel wake this process only when a good part of a payload has come, not for each packet."""
-        low = min(len(self.target), WAKE_BYTES) if len(self.target) > WAKE_BYTES // 8 else 1
+        due = len(self.target) - (self.channel.buffered if self.channel is not None else 0)
+        low = min(due, WAKE_BYTES) if due > WAKE_BYTES // 8 else 1
         if low != self.low and self.sock.family != socket.AF_UNIX:
             self.low = low
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low)
@@ -292,7 +301,7 @@ def await_room(connections: Sequence[Connection], within_s: float) -> None:
             selector.select(max(within_s, 0.0))
 
 
-def on_the_way(sock: socket.socket) -> int:
+def on_the_way(sock: Wire) -> int:
     """The number of bytes that a TCP connection has sent and that are not acknowledged yet."""
     if sock.family == socket.AF_UNIX or sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == TCP_CLOSE:
         return 0

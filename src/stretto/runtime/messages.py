@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from ..model.errors import PeerFailed
 from ..model.topology import printable
+from .channel import Forged, Wire
 from .inbox import Done, Early, Inbox, Receive
 from .mesh import GRACE_S, LATE, LINGER_S, LOOK_S, on_the_way
 from .wire import TEXT_BYTES, fill, receive
@@ -76,7 +77,7 @@ class Messages:
         inbox: where messages meet receives; all peers of a rank share one.
     """
 
-    def __init__(self, sock: socket.socket, name: str, timeout_s: float, inbox: Inbox | None = None) -> None:
+    def __init__(self, sock: Wire, name: str, timeout_s: float, inbox: Inbox | None = None) -> None:
         self.sock, self.name, self.timeout_s = sock, name, timeout_s
         sock.settimeout(timeout_s * PING)
         self.inbox = inbox or Inbox()
@@ -235,7 +236,8 @@ class Messages:
             while True:
                 self._receive(*_HEAD.unpack(receive(self.sock, _HEAD.size, self._watch)))
         except (OSError, PeerFailed) as error:
-            failure = error if isinstance(error, PeerFailed) else PeerFailed(self.name, "it died, or left the group")
+            why = str(error) if isinstance(error, Forged) else "it died, or left the group"
+            failure = error if isinstance(error, PeerFailed) else PeerFailed(self.name, why)
         with self.inbox.lock:
             self.failure = self.failure or failure
             calls = [*self.inbox.fail(self), *self.pulled.values(), *self.coming]

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..lower import Send
+from .channel import Wire
 from .wire import SEGMENT_BYTES
 
 SEGMENT_S = 0.01
@@ -38,7 +39,7 @@ HEADERS = 1.02
 _MAX_PACING_RATE = 47  # Python's socket module does not name the option
 
 
-def limit_rate(sock: socket.socket, rate: float) -> None:
+def limit_rate(sock: Wire, rate: float) -> None:
     """Let the kernel send no faster than ``rate`` bytes/s on a TCP connection; infinite for no limit."""
     if sock.family != socket.AF_UNIX:
         number = min(int(rate), (1 << 64) - 1) if math.isfinite(rate) else (1 << 64) - 1

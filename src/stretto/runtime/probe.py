@@ -6,7 +6,6 @@ many pairs get at once. The lower rank of a pair begins, the other one answers.
 
 from __future__ import annotations
 
-import socket
 import statistics
 import struct
 import time
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 
 from ..model.errors import PeerFailed
 from ..model.measurements import Measured, Pair, best
+from .channel import Wire
 from .streams import Ends, Received, rate, received, stream
 from .wire import HEADER, Kind, decode, encode, receive
 
@@ -31,7 +31,7 @@ CONFIRMED, NEAR, NEAR_S, MOST_ECHOES = 4, 0.02, 10e-6, 10
 """The shortest round trip is believed when this number of them is as short, up to this share and these seconds; at most
 this many times as many as asked for are tried."""
 
-Sockets = Mapping[int, Sequence[socket.socket]]
+Sockets = Mapping[int, Sequence[Wire]]
 """The connections to each other rank, used for nothing else while the network is measured."""
 
 _TIMES = struct.Struct("!3d")
@@ -83,7 +83,7 @@ def rounds(ranks: int, most: int = MOST_ROUNDS) -> list[list[tuple[int, int]]]:
     return schedule[:most]
 
 
-def probe(rank: int, peer: int, socks: Sequence[socket.socket], effort: Effort, timeout_s: float) -> tuple[Pair, int]:
+def probe(rank: int, peer: int, socks: Sequence[Wire], effort: Effort, timeout_s: float) -> tuple[Pair, int]:
     """Measure a pair, together with the peer; returns what was measured from the peer to this rank, and the bytes.
 
     Raises:
@@ -123,7 +123,7 @@ def together(outgoing: Ends, incoming: Ends, effort: Effort, latency_s: float, t
 
 
 @contextmanager
-def talk(peer: int, socks: Sequence[socket.socket], timeout_s: float) -> Iterator[None]:
+def talk(peer: int, socks: Sequence[Wire], timeout_s: float) -> Iterator[None]:
     """Use connections to a peer, which is blamed for whatever breaks them."""
     for sock in socks:
         sock.settimeout(timeout_s)
@@ -136,7 +136,7 @@ def talk(peer: int, socks: Sequence[socket.socket], timeout_s: float) -> Iterato
         raise PeerFailed(f"rank {peer}", f"it went silent while the network was measured ({error})") from None
 
 
-def _echo(sock: socket.socket, count: int) -> Measured:
+def _echo(sock: Wire, count: int) -> Measured:
     """Half of the shortest round trip, and of the median one. Where processes wait for a core only a few are short, so
     there are more of them until several are about as short as the shortest."""
     halves: list[float] = []
@@ -155,13 +155,13 @@ def _confirmed(halves: Sequence[float]) -> bool:
     return sum(half <= least * (1 + NEAR) + NEAR_S for half in halves) >= CONFIRMED
 
 
-def _answer(sock: socket.socket) -> Measured:
+def _answer(sock: Wire) -> Measured:
     while receive(sock, 1) == ECHO:
         sock.sendall(ECHO)
     return Measured(*_TIMES.unpack(receive(sock, _TIMES.size)))
 
 
-def _send_messages(sock: socket.socket, batches: int) -> None:
+def _send_messages(sock: Wire, batches: int) -> None:
     """Send small messages back to back, as the executor frames them; each batch when the receiver is ready for it."""
     for _ in range(batches):
         receive(sock, 1)
@@ -169,7 +169,7 @@ def _send_messages(sock: socket.socket, batches: int) -> None:
             sock.sendall(encode(Kind.DATA, 0, row, 1) + b"x")
 
 
-def _receive_messages(sock: socket.socket, batches: int) -> Measured:
+def _receive_messages(sock: Wire, batches: int) -> Measured:
     gaps = []
     for _ in range(batches):
         sock.sendall(b"!")

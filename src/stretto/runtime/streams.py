@@ -31,6 +31,7 @@ import numpy as np
 
 from ..model.arrays import Float64
 from ..model.errors import PeerFailed
+from .channel import Channel, Wire
 
 GO, STOP, DONE, END = b"g", b"s", b"d", 1
 PIECE_BYTES = 1 << 18
@@ -56,7 +57,7 @@ _NOISE = os.urandom(PIECE_BYTES).replace(bytes([END]), b"\0")
 
 End = tuple[int, int]
 """A connection: the peer, and a number."""
-Ends = Mapping[End, socket.socket]
+Ends = Mapping[End, Wire]
 
 
 @dataclass
@@ -106,7 +107,9 @@ def stream(
         for key, sock in incoming.items():
             ends[key] = _Receiver(sock, seconds, buffer)
         for key, end in ends.items():
-            selector.register(end.sock, selectors.EVENT_READ, key)
+            selector.register(
+                end.sock, selectors.EVENT_READ | selectors.EVENT_WRITE if end.pending else end.events, key
+            )
         receivers = [end for end in ends.values() if isinstance(end, _Receiver)]
         sampled_at, heard_at = 0.0, time.monotonic()
         while selector.get_map():
@@ -122,6 +125,8 @@ def stream(
                 end = ends[entry.data]
                 try:
                     end.act()
+                    while end.pending:
+                        end.act()
                 except OSError as error:
                     reason = f"it went silent while the network was measured ({error})"
                     raise PeerFailed(names[entry.data], reason) from None
@@ -136,10 +141,26 @@ def stream(
     return {key: end.arrival for key, end in ends.items() if isinstance(end, _Receiver)}
 
 
-class _Sender:
+class _Connection:
+    """One end of a connection.
+
+    Attributes:
+        ended: whether it has sent and received all.
+    """
+
+    sock: Wire
+    ended: bool
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is something to receive of which the selector knows nothing."""
+        return not self.ended and isinstance(self.sock, Channel) and self.sock.pending
+
+
+class _Sender(_Connection):
     """The sending end: it waits for ``GO``, sends until ``STOP``, and has ended with ``DONE``."""
 
-    def __init__(self, sock: socket.socket, most_bytes: int) -> None:
+    def __init__(self, sock: Wire, most_bytes: int) -> None:
         sock.setblocking(False)
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
@@ -170,10 +191,10 @@ class _Sender:
                 self.unsent = self.unsent[self.sock.send(self.unsent) :]
 
 
-class _Receiver:
+class _Receiver(_Connection):
     """The receiving end: it says ``GO`` at once, ``STOP`` when it has seen enough, and ``DONE``."""
 
-    def __init__(self, sock: socket.socket, seconds: float, buffer: memoryview) -> None:
+    def __init__(self, sock: Wire, seconds: float, buffer: memoryview) -> None:
         sock.setblocking(False)
         self.sock, self.buffer, self.ended = sock, buffer, False
         self.events = selectors.EVENT_READ
@@ -189,7 +210,10 @@ class _Receiver:
 
     def act(self) -> None:
         """Receive what is there."""
-        count = self.sock.recv_into(self.buffer)
+        try:
+            count = self.sock.recv_into(self.buffer)
+        except BlockingIOError:  # not yet a whole record
+            return
         if not count:
             raise ConnectionError("it closed the connection")
         now, arrival = time.monotonic(), self.arrival
@@ -214,14 +238,14 @@ class _Receiver:
         return self.arrival.total_bytes if packets is None or self.before is None else packets - self.before
 
 
-def _whole_packets(sock: socket.socket) -> int:
+def _whole_packets(sock: Wire) -> int:
     """Bytes of a piece, at most ``PIECE_BYTES``, that fills all of its packets: as packets are counted, none may be
     smaller than the others."""
     packet = 1 if sock.family == socket.AF_UNIX else sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
     return PIECE_BYTES // packet * packet or PIECE_BYTES
 
 
-def _packets(sock: socket.socket) -> int | None:
+def _packets(sock: Wire) -> int | None:
     """How many packets with data have arrived, in order or not; None where the kernel does not say."""
     if sock.family == socket.AF_UNIX or not sys.platform.startswith("linux"):
         return None

@@ -7,12 +7,13 @@ header names the call that it belongs to, so that processes that call different 
 
 from __future__ import annotations
 
-import socket
 import struct
 import time
 from collections.abc import Callable
 from enum import IntEnum
 from typing import NamedTuple
+
+from .channel import Wire
 
 SEGMENT_BYTES = 1 << 20
 TEXT_BYTES = 1024
@@ -84,14 +85,14 @@ def decode(header: bytes | bytearray | memoryview, at: int = 0) -> Frame:
     return Frame(kind, run, row, length, call, total)
 
 
-def receive(sock: socket.socket, count: int, idle: Callable[[float], None] | None = None) -> bytearray:
+def receive(sock: Wire, count: int, idle: Callable[[float], None] | None = None) -> bytearray:
     """Receive ``count`` bytes; see :func:`fill`."""
     content = bytearray(count)
     fill(sock, memoryview(content), idle)
     return content
 
 
-def fill(sock: socket.socket, target: memoryview, idle: Callable[[float], None] | None = None) -> None:
+def fill(sock: Wire, target: memoryview, idle: Callable[[float], None] | None = None) -> None:
     """Receive from a blocking socket until ``target`` is full.
 
     Args:

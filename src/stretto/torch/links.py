@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from ..choose.library import Library
 from ..model.errors import PeerFailed
 from ..model.plan import Plan
+from ..runtime.channel import Wire
 from ..runtime.connect import Address, join, listen, meet
+from ..runtime.credentials import Credentials, from_environment, random_secret
 from ..runtime.inbox import Inbox
 from ..runtime.mesh import GRACE_S, Mesh
 from ..runtime.messages import Messages
@@ -40,6 +42,7 @@ class Links:
     def __init__(self, store: Any, library: Library, host: str, measures: bool, timeout_s: float) -> None:
         self._store, self._library, self._host, self._timeout_s = store, library, host, timeout_s
         self._measures = measures
+        self._credentials = from_environment(os.environ, random_secret)
         self._lock = threading.Lock()
         self._left = threading.Event()
         self._meshes: list[Mesh] = []
@@ -70,8 +73,10 @@ class Links:
         with self._lock:
             if self._messages or self._library.size == 1:
                 return
-            secret = self._secret()
-            meshes = [self._meet(purpose, secret) for purpose in ("collectives", "messages")]
+            credentials = self._credentials
+            if not credentials.chosen:
+                credentials = replace(credentials, secret=self._shared_secret())
+            meshes = [self._meet(purpose, credentials) for purpose in ("collectives", "messages")]
             for r, sock in self._sockets(meshes[1]).items():
                 self._messages[r] = Messages(sock, f"rank {r}", self._timeout_s, self.inbox)
             meshes[0].describe = describe
@@ -114,7 +119,7 @@ class Links:
         for messages in self._messages.values():
             messages.leave()
 
-    def _meet(self, purpose: str, secret: bytes) -> Mesh:
+    def _meet(self, purpose: str, credentials: Credentials) -> Mesh:
         """Connections to all other ranks, by the addresses in the store; within a machine by Unix sockets."""
         library = self._library
         names = {node: f"rank {r}" for r, node in enumerate(library.nodes)}
@@ -124,25 +129,25 @@ class Links:
             if purpose != "collectives" or library.controller is None:
                 return {}
             if library.rank == 0:
-                self._control(dict(addresses), dict(names), secret)
+                self._control(dict(addresses), dict(names), credentials)
             return {library.controller: "controller"}
 
         share = partial(self._share, purpose)
         node = library.nodes[library.rank]
-        return meet(node, names, share, self._host, secret, timeout_s=self._timeout_s, callers=controlled)
+        return meet(node, names, share, self._host, credentials, timeout_s=self._timeout_s, callers=controlled)
 
-    def _control(self, addresses: dict[int, Address], names: dict[int, str], secret: bytes) -> None:
+    def _control(self, addresses: dict[int, Address], names: dict[int, str], credentials: Credentials) -> None:
         """Start the controller of the optical planes at this rank."""
         node = self._library.controller
         assert node is not None
 
         def connect() -> Mesh:
             with contextlib.closing(listen(self._host)) as listener:
-                return join(node, listener, addresses, names, secret, timeout_s=self._timeout_s)
+                return join(node, listener, addresses, names, credentials, timeout_s=self._timeout_s)
 
         self._controller = Controller(self._library.topology, connect, self._timeout_s)
 
-    def _sockets(self, mesh: Mesh) -> dict[int, socket.socket]:
+    def _sockets(self, mesh: Mesh) -> dict[int, Wire]:
         """The socket to each other rank."""
         nodes = self._library.nodes
         return {r: mesh.peers[v][0].sock for r, v in enumerate(nodes) if r != self._library.rank}
@@ -169,12 +174,10 @@ class Links:
         self._store.set(f"stretto/{name}/{self._library.rank}", json.dumps(value))
         return [json.loads(self._ask(f"stretto/{name}/{r}", r)) for r in range(self._library.size)]
 
-    def _secret(self) -> bytes:
-        secret = os.environ.get("STRETTO_SECRET")
-        if secret:
-            return secret.encode()
+    def _shared_secret(self) -> bytes:
+        """The secret that rank 0 puts into the store; whoever reads the store has it."""
         if self._library.rank == 0:
-            self._store.set("stretto/secret", os.urandom(32).hex())
+            self._store.set("stretto/secret", random_secret().hex())
         return self._ask("stretto/secret", 0)
 
     def _ask(self, key: str, rank: int) -> bytes:

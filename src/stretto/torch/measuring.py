@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Mapping
 
 from ..choose.library import joined_by_sites
 from ..measure.survey import Party, Share, survey
 from ..model.topology import Topology
+from ..runtime.channel import Wire
 from ..runtime.probe import QUICK
 
 
-def measure(rank: int, ranks: int, sockets: Mapping[int, socket.socket], share: Share, timeout_s: float) -> Topology:
+def measure(rank: int, ranks: int, sockets: Mapping[int, Wire], share: Share, timeout_s: float) -> Topology:
     """The network as all ranks together measure it; every rank of the group must call this.
 
     Args:
