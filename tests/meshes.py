@@ -53,9 +53,9 @@ def meshes(
 class Threads:
     """A mesh for each of ``count`` nodes, reused from plan to plan; a plan's nodes take the first of them."""
 
-    def __init__(self, count: int, subflows: int) -> None:
+    def __init__(self, count: int, subflows: int, credentials: Credentials = CREDENTIALS) -> None:
         self.count = count
-        self.meshes = meshes(list(range(count)), subflows=subflows)
+        self.meshes = meshes(list(range(count)), credentials=credentials, subflows=subflows)
         self.pool = ThreadPoolExecutor(count)
         self.traces: dict[int, Trace] = {}
         """Of the last plan, by node."""

@@ -129,11 +129,15 @@ class Channel:
         targets = list(buffers)
         while any(map(len, targets)):
             count = 0
-            for target in targets:
-                got = self.codec.open_into(target)
-                count += got
-                if got < len(target):
-                    break
+            try:
+                for target in targets:
+                    got = self.codec.open_into(target)
+                    count += got
+                    if got < len(target):
+                        break
+            except Forged:
+                if not count:  # else what came before counts, and the next call fails
+                    raise
             if count:
                 return count, [], 0, None
             came = self.raw.recv_into(self.codec.room())
@@ -243,40 +247,47 @@ class Records:
         self._end += count
 
     def more(self) -> bool:
-        return len(self._ready) > 0 or self._length() is not None
+        return len(self._ready) > 0 or self._is_whole()
 
     def open_into(self, target: memoryview) -> int:
         count = 0
-        while count < len(target) and (len(self._ready) or self._open()):
+        while count < len(target):
+            if not len(self._ready):
+                if not self._is_whole():
+                    break
+                why = self._open()
+                if why and not count:
+                    raise Forged(why)
+                if why:  # what came before counts, and the next call fails
+                    break
             piece, rest = self._ready[: len(target) - count], self._ready[len(target) - count :]
             target[count : count + len(piece)] = piece
             count, self._ready = count + len(piece), rest
         return count
 
-    def _length(self) -> int | None:
-        """The bytes of the next record, if it is here as a whole."""
-        came = self._end - self._at
-        if came < _LENGTH.size:
-            return None
-        (length,) = _LENGTH.unpack_from(self._buffer, self._at)
-        if not 0 < length <= RECORD_BYTES:
-            raise Forged(f"a record of {length} bytes came, which no peer sends")
-        return int(length) if came >= length + _BEYOND else None
+    def _length(self) -> int:
+        """What the next record says that it has; 0 if that has not come."""
+        came = self._end - self._at >= _LENGTH.size
+        return int(_LENGTH.unpack_from(self._buffer, self._at)[0]) if came else 0
 
-    def _open(self) -> bool:
-        """Check the next record, if it is here."""
-        length = self._length()
-        if length is None:
-            return False
-        begin = self._at + _LENGTH.size
+    def _is_whole(self) -> bool:
+        """Whether the next record is here, or the beginning of something else."""
+        came, length = self._end - self._at, self._length()
+        return came >= _LENGTH.size and (not 0 < length <= RECORD_BYTES or came >= length + _BEYOND)
+
+    def _open(self) -> str:
+        """Check the next record; returns what is wrong with it, "" if nothing is."""
+        length, begin = self._length(), self._at + _LENGTH.size
+        if not 0 < length <= RECORD_BYTES:
+            return f"a record of {length} bytes came, which no peer sends"
         content, code = self._buffer[begin : begin + length], self._receives.copy()
         code.update(_NUMBER.pack(self._received, length))
         code.update(content)
         if not hmac.compare_digest(code.digest(), self._buffer[begin + length : begin + length + CODE_BYTES]):
-            raise Forged("a record was changed on its way, or came twice or out of order")
+            return "a record was changed on its way, or came twice or out of order"
         self._received += 1
         self._ready, self._at = content, begin + length + CODE_BYTES
-        return True
+        return ""
 
 
 class Tls:
@@ -352,7 +363,10 @@ class Tls:
             except (self._wants_read, self._ended):
                 pass
             except self._failed as error:
-                raise Forged(f"TLS: {said(error)}") from None
+                if not count:  # else what came before counts, and the next call fails
+                    raise Forged(f"TLS: {said(error)}") from None
+                self._full = True
+                return count
         self._full = count == len(target) > 0
         return count
 

@@ -38,7 +38,6 @@ _HELLO = struct.Struct("!BBIB32s")  # after the magic: whether the secret was ch
 _NUMBER_BYTES = _PROOF_BYTES = 32
 _TLS_FIRST = b"\x16\x03"
 """The first bytes of a connection over TLS."""
-_TLS_ALERT = b"\x15\x03"
 _NOT_TLS = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "PACKET_LENGTH_TOO_LONG"}
 
 
@@ -49,6 +48,8 @@ class Refusal(IntEnum):
     KIND = 2
     PROTECTION = 3
     SHARE = 4
+    TLS = 5
+    PROTOCOL = 6
 
 
 _AT_CALLER = {
@@ -56,6 +57,8 @@ _AT_CALLER = {
     Refusal.KIND: "its secret is from another source; set STRETTO_SECRET at all ranks, or at none",
     Refusal.PROTECTION: "it wants another protection of frames than {} (STRETTO_FRAMES, STRETTO_TLS_*)",
     Refusal.SHARE: "it refuses this process's share of the key",
+    Refusal.TLS: "it wants TLS, for which this process has no certificate (STRETTO_TLS_CERT)",
+    Refusal.PROTOCOL: "it has another version of stretto",
 }
 
 
@@ -142,7 +145,12 @@ class _Talk:
             return
         to_call, to_accept, own = contexts(files)
         tls = Tls(to_call, True, files.name or name) if calls else Tls(to_accept, False, None)
-        tls.shake(self.sock, self._limit)
+        try:
+            tls.shake(self.sock, self._limit)
+        except OSError as error:
+            if not calls and getattr(error, "reason", None) in _NOT_TLS:
+                self._refuse(Refusal.TLS, "it does not speak TLS, which this process wants")
+            raise
         if not calls and files.name is not None:
             names = (tls.tls.getpeercert() or {}).get("subjectAltName", ())
             if ("DNS", files.name) not in names:
@@ -171,7 +179,7 @@ class _Talk:
         """The part of the end that accepts."""
         magic = self._receive(len(_MAGIC))
         if magic != _MAGIC:
-            raise PeerFailed(self.where, _of_others(magic))
+            self._refuse(Refusal.PROTOCOL, _of_others(magic))
         theirs = self._receive(_HELLO.size)
         chosen, protection, other, subflow, _ = _HELLO.unpack(theirs)
         if bool(chosen) != self.credentials.chosen:
@@ -246,8 +254,6 @@ class _Talk:
             self._limit()
             got = self.wire.recv_into(rest)
             if not got:
-                if content.startswith(_TLS_ALERT):
-                    raise PeerFailed(self.where, _of_others(_TLS_FIRST))
                 raise ConnectionError
             rest = rest[got:]
         return bytes(content)

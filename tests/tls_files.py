@@ -1,0 +1,19 @@
+"""The certificates in data/tls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stretto.runtime.credentials import Certificates, Credentials
+
+FOLDER = Path(__file__).parent / "data" / "tls"
+SECRET = bytes(range(32))
+
+
+def files(name: str = "rank", authority: str = "authority", peers: str | None = None) -> Certificates:
+    """The certificate, its key and the authority; and the name that peers must have."""
+    return Certificates(*(str(FOLDER / f"{f}.pem") for f in (name, f"{name}.key", authority)), peers)
+
+
+def with_tls(*arguments: str) -> Credentials:
+    return Credentials(SECRET, certificates=files(*arguments))
