@@ -33,6 +33,7 @@ KNOWS = {
     "runtime": {"model", "lower"},
     "measure": {"model", "topologies", "formats", "runtime"},
     "torch": {"model", "choose", "lower", "topologies", "runtime", "measure"},
+    "torchft": {"model", "runtime", "torch"},
     "emulator": {"model", "lower", "runtime", "simulate"},
     "formats": {"model", "kernels", "topologies"},
     "studies": {"model", "bounds", "simulate", "verify", "topologies", "schedule", "planners", "formats", "emulator"},

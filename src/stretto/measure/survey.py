@@ -8,8 +8,8 @@ others, and each rank of a site to the next one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice, permutations
 from typing import Any
 
@@ -38,6 +38,24 @@ Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True)
+class Earlier:
+    """What ranks of this group have measured in an earlier one; every rank must give the same.
+
+    Attributes:
+        pairs: by the sending and the receiving rank, always both ways.
+        between: for two ranks bytes/s from the site of the first to that of the second, and by how many flows.
+    """
+
+    pairs: Mapping[tuple[int, int], Pair] = field(default_factory=dict)
+    between: Mapping[tuple[int, int], tuple[Measured, int]] = field(default_factory=dict)
+
+    def of_sites(self, senders: Sequence[int], receivers: Sequence[int], flows: int) -> Measured | None:
+        """Bytes/s between two sites, if that was measured by at least as many flows."""
+        pairs = [self.between[a, b] for a in senders for b in receivers if (a, b) in self.between]
+        return max((rate for rate, count in pairs if count >= flows), default=None)
+
+
+@dataclass(frozen=True)
 class Party:
     """One rank of those that measure together.
 
@@ -59,22 +77,24 @@ def no_progress(done: int, total: int, what: str) -> None:
 
 def survey(
     party: Party, effort: Effort, noise_s: float | None = None, sites: Sequence[Sequence[int]] | None = None,
-    progress: Progress = no_progress,
+    progress: Progress = no_progress, earlier: Earlier | None = None,
 ) -> Survey:  # fmt: skip
     """Measure the network; every rank of the group must call this.
 
     Args:
         noise_s: see :func:`.sites_of`.
         sites: the ranks of each site; by default those that the pairs show.
+        earlier: what need not be measured again.
     Raises:
         PeerFailed: a rank was silent, or is gone.
     """
-    pairs, moved = _pairs(party, effort, progress)
+    earlier = earlier or Earlier()
+    pairs, moved = _pairs(party, effort, progress, earlier)
     if sites is None:
         near = {(a, b): (p.latency_s.value, p.rate.value) for (a, b), p in pairs.items() if a < b}
         sites = sites_of(party.ranks, near) if noise_s is None else sites_of(party.ranks, near, noise_s)
     found = Survey(party.ranks, pairs, sites, moved_bytes=moved)
-    run = _Phases(party, effort, found, progress)
+    run = _Phases(party, effort, found, progress, earlier)
     if effort.shared and party.ranks > 2:
         run.hosts()
     run.between()
@@ -83,11 +103,15 @@ def survey(
     return replace(run.survey, moved_bytes=run.moved_bytes)
 
 
-def _pairs(party: Party, effort: Effort, progress: Progress) -> tuple[dict[tuple[int, int], Pair], int]:
+def _pairs(
+    party: Party, effort: Effort, progress: Progress, earlier: Earlier
+) -> tuple[dict[tuple[int, int], Pair], int]:
     """Measure the pairs of each round; of every pair that was measured both directions are known to all."""
     mine: list[Any] = []
     moved = 0
-    schedule = rounds(party.ranks)
+    schedule = [[pair for pair in pairs if pair not in earlier.pairs] for pairs in rounds(party.ranks)]
+    if not any(schedule):
+        return dict(sorted(earlier.pairs.items())), 0
     for number, together_now in enumerate(schedule):
         progress(number, len(schedule), "pairs")
         for low, high in together_now:
@@ -98,14 +122,14 @@ def _pairs(party: Party, effort: Effort, progress: Progress) -> tuple[dict[tuple
                 moved += more
     rows = party.share("pairs", [mine, moved])
     pairs = {(peer, rank): Pair.from_json(data) for rank, (found, _) in enumerate(rows) for peer, data in found}
-    return dict(sorted(pairs.items())), sum(more for _, more in rows)
+    return dict(sorted({**earlier.pairs, **pairs}.items())), sum(more for _, more in rows)
 
 
 class _Phases:
     """Flows that share something, one phase after the other; collects the results in ``survey``."""
 
-    def __init__(self, party: Party, effort: Effort, found: Survey, progress: Progress) -> None:
-        self.party, self.effort, self.survey, self.progress = party, effort, found, progress
+    def __init__(self, party: Party, effort: Effort, found: Survey, progress: Progress, earlier: Earlier) -> None:
+        self.party, self.effort, self.survey, self.progress, self.earlier = party, effort, found, progress, earlier
         self.moved_bytes = found.moved_bytes
 
     def hosts(self) -> None:
@@ -127,7 +151,8 @@ class _Phases:
         for number, (a, b) in enumerate(islice(permutations(range(len(sites)), 2), MOST_ROUNDS)):
             self.progress(number, len(sites) * (len(sites) - 1), "from each site to each other one")
             flows = _crossing(sites[a], sites[b])
-            joined[a, b] = self._measure(f"from site {a} to {b}", flows, self._for_sites(flows))
+            known = self.earlier.of_sites(sites[a], sites[b], len(flows))
+            joined[a, b] = known or self._measure(f"from site {a} to {b}", flows, self._for_sites(flows))
             if self.effort.shared:
                 alone[a, b] = {
                     count: self._measure(f"alone from site {a} to {b}", flows[:1], connections=count)

@@ -30,6 +30,10 @@ BACKLOG = 4096
 """Connections that the kernel keeps until they are accepted, at most: a process accepts none while it calls others."""
 AGAIN_S, MOST_AGAIN_S = 0.05, 1.0
 """Seconds until a caller that lost its place calls again: at first, and at most."""
+LOOK_S = 0.05
+"""Seconds between two looks at whether those who have not connected yet may still come."""
+MISSED_S = 0.25
+"""Seconds between two looks at whether one of them still listens."""
 UNIX_MARK = "@"
 """First character of a host that stands for an abstract Unix address."""
 
@@ -44,6 +48,7 @@ def join(
     timeout_s: float = 60.0,
     near: socket.socket | None = None,
     subflows: Mapping[int, Collection[int]] | None = None,
+    look: Callable[[], None] | None = None,
 ) -> Mesh:
     """Connect to every node of a lower number, and accept every node of a higher number.
 
@@ -54,6 +59,7 @@ def join(
         near: a listener for processes of the same machine, besides ``listener``.
         subflows: the subflows to some peers that get a connection each, as these peers have it as well; ascending, 0
             among them. Only 0 by default.
+        look: called now and then while this waits for others; raises if that is in vain.
     Raises:
         PeerFailed: a peer cannot be reached, is another node than expected, or did not connect in time.
     """
@@ -66,7 +72,7 @@ def join(
                 sockets[end] = _call(node, end, addresses[end[0]], names[end[0]], credentials, deadline)
         listeners = [listener] if near is None else [listener, near]
         higher = {end: names[end[0]] for end in ends if end[0] > node}
-        _accept(node, higher, listeners, credentials, deadline, sockets)
+        _accept(node, higher, listeners, credentials, deadline, sockets, _Missed(addresses, names, look))
     except BaseException:
         for sock in sockets.values():
             sock.close()
@@ -84,6 +90,7 @@ def meet(
     timeout_s: float = 60.0,
     connections: int = 1,
     callers: Callable[[Mapping[int, Address]], Mapping[int, str]] | None = None,
+    look: Callable[[], None] | None = None,
 ) -> Mesh:
     """Connect with every other node after telling each other where to: within a machine by Unix sockets, else by TCP.
 
@@ -94,6 +101,7 @@ def meet(
         connections: how many each pair gets.
         callers: given where all nodes listen, it returns the names of further nodes, of higher numbers, that will call
             this one.
+        look: as in :func:`join`.
     """
     here = machine()
     with contextlib.ExitStack() as stack:
@@ -109,7 +117,8 @@ def meet(
         further = callers(addresses) if callers is not None else {}
         everyone = addresses | dict.fromkeys(further, (host, 0))  # nobody calls those
         called = {**names, **further}
-        return join(node, listener, everyone, called, credentials, timeout_s=timeout_s, near=near, subflows=subflows)
+        more: dict[str, Any] = {"near": near, "subflows": subflows, "look": look}
+        return join(node, listener, everyone, called, credentials, timeout_s=timeout_s, **more)
 
 
 def _call(node: int, end: End, address: Address, name: str, credentials: Credentials, deadline: float) -> Wire:
@@ -137,6 +146,7 @@ def _accept(
     credentials: Credentials,
     deadline: float,
     sockets: dict[End, Wire],
+    missed: _Missed,
 ) -> None:
     """Accept the connection of each end of ``names``."""
     missing = dict(names)
@@ -144,7 +154,10 @@ def _accept(
         return
     with Door(node, listeners, credentials) as door:
         while missing:
-            came = door.next(deadline)
+            came = door.next(min(deadline, time.monotonic() + LOOK_S))
+            if came is None and time.monotonic() < deadline:
+                missed.look(missing)
+                continue
             if came is None:
                 last = f"; turned away: {door.last_failure}" if door.last_failure else ""
                 raise PeerFailed(", ".join(dict.fromkeys(missing.values())), f"did not connect in time{last}")
@@ -156,6 +169,39 @@ def _accept(
                 missing.pop(end, None)
             else:
                 wire.close()
+
+
+class _Missed:
+    """Looks after those who have not called yet: one that does not listen any more has died, or has given up."""
+
+    def __init__(
+        self, addresses: Mapping[int, Address], names: Mapping[int, str], further: Callable[[], None] | None
+    ) -> None:
+        self._addresses, self._names, self._further = addresses, names, further
+        self._at, self._turn = time.monotonic() + MISSED_S, 0
+
+    def look(self, missing: Collection[End]) -> None:
+        """Raise PeerFailed if one of these ends will not call."""
+        if self._further is not None:
+            self._further()
+        if time.monotonic() < self._at:
+            return
+        peers = sorted({peer for peer, _ in missing if self._listens(peer)})
+        if peers:
+            self._turn += 1
+            peer = peers[self._turn % len(peers)]
+            try:
+                dial(self._addresses[peer], MISSED_S).close()
+            except ConnectionRefusedError:
+                raise PeerFailed(self._names[peer], "it died, or gave up, before it connected") from None
+            except OSError:
+                pass  # it may be slow; the deadline decides
+        self._at = time.monotonic() + MISSED_S
+
+    def _listens(self, peer: int) -> bool:
+        """Whether a peer has an address at all; a controller has none."""
+        host, port = self._addresses[peer]
+        return bool(port) or host.startswith(UNIX_MARK)
 
 
 def listen(host: str = "127.0.0.1") -> socket.socket:

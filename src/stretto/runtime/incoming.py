@@ -13,6 +13,8 @@ from .wire import HEADER, Frame, Kind, Malformed, decode
 if TYPE_CHECKING:
     from .execute import Run
 
+DIED = "it died (Connection closed by peer)"
+"""Why a peer whose connection has ended has failed. The words in brackets are gloo's, for which programs look."""
 READS_AT_ONCE = 8
 """Times to read from one connection before others have their turn."""
 PARKED_BYTES = 1 << 16
@@ -69,7 +71,7 @@ class Incoming:
                 self.run.closed(c, f"the connection broke ({error.strerror or error})")
                 return
             if count == 0:
-                self.run.closed(c, "it closed the connection" if c.said_bye else "it died")
+                self.run.closed(c, "it closed the connection" if c.said_bye else DIED)
                 return
             c.heard_at = time.monotonic()
             self.look(c)

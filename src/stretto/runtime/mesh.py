@@ -306,3 +306,14 @@ def on_the_way(sock: Wire) -> int:
     if sock.family == socket.AF_UNIX or sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == TCP_CLOSE:
         return 0
     return int.from_bytes(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+
+
+def has_ended(sock: Wire) -> bool:
+    """Whether the other end has closed a connection, or died, and nothing that it sent is left to read."""
+    raw = sock.raw if isinstance(sock, Channel) else sock
+    try:
+        return not raw.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except (BlockingIOError, InterruptedError):
+        return False
+    except OSError:
+        return True

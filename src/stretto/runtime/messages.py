@@ -138,14 +138,18 @@ class Messages:
         self.leave()
         self.sock.close()
 
-    def leave(self) -> None:
-        """End both threads: the sending one when it has sent all, or after a moment. Every waiting receive fails."""
-        self.outgoing.put(None)
-        self.threads[0].join(GRACE_S)
+    def drop(self) -> None:
+        """End the connection at once, whatever is under way; :meth:`leave` does the rest."""
         with self.inbox.lock:
             self.failure = self.failure or PeerFailed(self.name, "the group was destroyed")
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)
+
+    def leave(self) -> None:
+        """End both threads: the sending one when it has sent all, or after a moment. Every waiting receive fails."""
+        self.outgoing.put(None)
+        self.threads[0].join(GRACE_S)
+        self.drop()
         for thread in self.threads:
             if thread is not threading.current_thread():
                 thread.join(END_S)

@@ -105,7 +105,10 @@ def stream(
         for key, sock in outgoing.items():
             ends[key] = _Sender(sock, most_bytes)
         for key, sock in incoming.items():
-            ends[key] = _Receiver(sock, seconds, buffer)
+            try:
+                ends[key] = _Receiver(sock, seconds, buffer)
+            except OSError as error:
+                raise PeerFailed(names[key], f"it went silent while the network was measured ({error})") from None
         for key, end in ends.items():
             selector.register(
                 end.sock, selectors.EVENT_READ | selectors.EVENT_WRITE if end.pending else end.events, key

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ..choose.library import from_environment
+from ..choose.library import Library, from_environment
 from ..model.errors import PeerFailed, Unsupported
 from ..model.kinds import BY_NAME, split_evenly
 from ..model.targets import MESSAGE_S
@@ -26,6 +26,7 @@ from .arguments import check_count, check_pieces, check_rank, check_splits, chec
 from .calls import FUNCTIONS
 from .collectives import Collectives
 from .links import Links
+from .measuring import Known
 from .monitored import MonitoredBarrier
 from .pending import Order, Pending
 from .sparse import check_sparse, sum_sparse
@@ -38,20 +39,33 @@ LEAVE_S = 5.0
 class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
     """A process group; see the package.
 
+    Args:
+        ranks: the ranks of the world that are in the group, in order.
+        earlier: given where the process goes from group to group: what it has measured in those before, so that only
+            what is new is measured; a topology that the environment names does not count then.
+        host: the address at which this process listens, if not what the environment says.
+
     Its threads must not outlive the interpreter (one that wakes inside PyTorch while that is torn down crashes the
     process), so a group that nobody destroys is left when it is collected, or at exit.
     """
 
-    def __init__(self, store: Any, rank: int, size: int, ranks: Sequence[int], timeout: timedelta) -> None:
+    def __init__(
+        self, store: Any, rank: int, size: int, ranks: Sequence[int], timeout: timedelta, earlier: Known | None = None,
+        host: str = "",
+    ) -> None:  # fmt: skip
         super().__init__(rank, size)
         self._rank, self._count = rank, size
         self._timeout_s = timeout.total_seconds()
-        world = dist.get_world_size() if dist.is_initialized() else size
-        library = from_environment(ranks, rank, world, MESSAGE_S)
+        if earlier is None:
+            world = dist.get_world_size() if dist.is_initialized() else size
+            library = from_environment(ranks, rank, world, MESSAGE_S)
+        else:
+            library = Library(None, ranks, rank, message_s=MESSAGE_S)
         if library.controller is not None and dist.is_initialized():
             raise Unsupported("optical planes serve one group: on them all collectives are of the first, of all ranks")
-        host = os.environ.get("STRETTO_HOST") or own_address(os.environ.get("MASTER_ADDR", "127.0.0.1"))
-        self._links = Links(store, library, host, not os.environ.get("STRETTO_TOPOLOGY"), self._timeout_s)
+        host = host or os.environ.get("STRETTO_HOST") or own_address(os.environ.get("MASTER_ADDR", "127.0.0.1"))
+        measures = earlier is not None or not os.environ.get("STRETTO_TOPOLOGY")
+        self._links = Links(store, library, host, measures, self._timeout_s, earlier)
         self._collectives = Collectives(library, self._links)
         self._monitored = MonitoredBarrier(rank, self._links)
         self._name = self._text = ""
@@ -89,9 +103,22 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._links.close()
 
     def abort(self) -> None:
-        """Give up running calls and close."""
-        self._leave()
+        """Give up running calls at once and close."""
+        self._leave.detach()
+        self._links.drop()
+        self._order.stop(LEAVE_S)
         self._collectives.close()
+        self._links.close()
+
+    def meet(self) -> None:
+        """Return when all ranks are connected, and have measured the network."""
+        if self._count > 1:
+            self._order.later(self._links.ready, None).wait()
+
+    @property
+    def failure(self) -> PeerFailed | None:
+        """Why this group runs nothing any more; None while it does."""
+        return self._order.failure
 
     def _queue(
         self, kind: str, inputs: Sequence[Any], outputs: Sequence[Any], opts: Any, function: str = ""
@@ -107,7 +134,9 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         root = opts.rootRank if traits.rooted else 0
         name = FUNCTIONS[function or kind]
         check_rank(name, root, self._count)
-        op = (opts.reduceOp if opts is not None else OPS.SUM) if traits.reduces else None
+        op = None
+        if traits.reduces:  # PyTorch takes an operation in place of the options, too
+            op = OPS.SUM if opts is None else getattr(opts, "reduceOp", opts)
         jobs = []
         for source, output in zip(inputs, outputs, strict=True):
             held, wanted = self._pieces(traits.held, source, root), self._pieces(traits.wanted, output, root)
@@ -145,7 +174,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
     def _sum_sparse(self, tensors: list[Tensor], opts: Any) -> Any:
         timeout_s = seconds(opts, self._timeout_s)
         for t in tensors:
-            check_sparse(t, OPS.SUM if opts is None else opts.reduceOp)
+            check_sparse(t, OPS.SUM if opts is None else getattr(opts, "reduceOp", opts))
 
         def gather(own: Tensor, out: list[Tensor]) -> None:
             sizes = [t.numel() for t in out]

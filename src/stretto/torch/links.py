@@ -7,7 +7,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,11 +19,12 @@ from ..runtime.channel import Wire
 from ..runtime.connect import Address, join, listen, meet
 from ..runtime.credentials import Credentials, from_environment, random_secret
 from ..runtime.inbox import Inbox
-from ..runtime.mesh import GRACE_S, Mesh
+from ..runtime.incoming import DIED
+from ..runtime.mesh import GRACE_S, Mesh, has_ended
 from ..runtime.messages import Messages
 from .calls import describe
 from .controller import Controller
-from .measuring import measure
+from .measuring import Known, measure
 
 LOOK_S = 0.01
 """Seconds between two looks for a missing key in the store: a blocking look could not be cancelled."""
@@ -37,17 +38,23 @@ class Links:
     """One rank's connections to the others of its group, which meet in PyTorch's ``store``.
 
     Where the network is measured (``measures``), the library learns it.
+
+    Args:
+        earlier: what this process has measured in earlier groups, which is not measured again.
     """
 
-    def __init__(self, store: Any, library: Library, host: str, measures: bool, timeout_s: float) -> None:
+    def __init__(
+        self, store: Any, library: Library, host: str, measures: bool, timeout_s: float, earlier: Known | None = None
+    ) -> None:
         self._store, self._library, self._host, self._timeout_s = store, library, host, timeout_s
-        self._measures = measures
+        self._measures, self._earlier = measures, earlier
         self._credentials = from_environment(os.environ, random_secret)
         self._lock = threading.Lock()
         self._left = threading.Event()
         self._meshes: list[Mesh] = []
         self._controller: Controller | None = None
         self._messages: dict[int, Messages] = {}
+        self._watched: Mapping[int, Wire] = {}
         self.inbox = Inbox()
 
     def mesh(self) -> Mesh:
@@ -57,6 +64,10 @@ class Links:
             self._measure()
             self._measures = False
         return self._meshes[0]
+
+    def ready(self) -> None:
+        """Connect, and measure the network if ``measures``, unless that has been done."""
+        self.mesh()
 
     def control(self, kind: str, plan: Plan, call: bytes) -> None:
         """Let the controller of optical planes, if it is here, take part in the next collective."""
@@ -73,10 +84,11 @@ class Links:
         with self._lock:
             if self._messages or self._library.size == 1:
                 return
-            credentials = self._credentials
-            if not credentials.chosen:
-                credentials = replace(credentials, secret=self._shared_secret())
-            meshes = [self._meet(purpose, credentials) for purpose in ("collectives", "messages")]
+            with self._first_failure():
+                credentials = self._credentials
+                if not credentials.chosen:
+                    credentials = replace(credentials, secret=self._shared_secret())
+                meshes = [self._meet(purpose, credentials) for purpose in ("collectives", "messages")]
             for r, sock in self._sockets(meshes[1]).items():
                 self._messages[r] = Messages(sock, f"rank {r}", self._timeout_s, self.inbox)
             meshes[0].describe = describe
@@ -86,6 +98,8 @@ class Links:
 
     def blame(self, failure: PeerFailed) -> None:
         """This rank was told that a peer failed, and may leave because of that: tell the others who is at fault."""
+        if self.left:
+            return
         reports = [messages.blame(failure) for messages in self._messages.values() if messages.name != failure.peer]
         for mesh in self._meshes:
             culprit = next((node for node, name in mesh.names.items() if name == failure.peer), mesh.node)
@@ -110,7 +124,7 @@ class Links:
             mesh.close()
 
     def leave(self) -> None:
-        """Give up at once: waiting calls fail, and the peers see this rank leave."""
+        """Give up: waiting calls fail, and the peers see this rank leave."""
         self._left.set()
         if self._controller is not None:
             self._controller.leave()
@@ -118,6 +132,13 @@ class Links:
             mesh.leave()
         for messages in self._messages.values():
             messages.leave()
+
+    def drop(self) -> None:
+        """Give up at once, whatever is being sent."""
+        self._left.set()
+        for messages in self._messages.values():
+            messages.drop()
+        self.leave()
 
     def _meet(self, purpose: str, credentials: Credentials) -> Mesh:
         """Connections to all other ranks, by the addresses in the store; within a machine by Unix sockets."""
@@ -134,7 +155,8 @@ class Links:
 
         share = partial(self._share, purpose)
         node = library.nodes[library.rank]
-        return meet(node, names, share, self._host, credentials, timeout_s=self._timeout_s, callers=controlled)
+        more: dict[str, Any] = {"callers": controlled, "look": self._look}
+        return meet(node, names, share, self._host, credentials, timeout_s=self._timeout_s, **more)
 
     def _control(self, addresses: dict[int, Address], names: dict[int, str], credentials: Credentials) -> None:
         """Start the controller of the optical planes at this rank."""
@@ -155,15 +177,33 @@ class Links:
     def _measure(self) -> None:
         """Measure the network. All ranks learn all numbers through the store, so they make the same plans."""
         library, sockets = self._library, self._sockets(self._meshes[0])
+        self._watched = sockets
+        with self._first_failure():
+            library.learn(measure(library.rank, library.size, sockets, self._share, self._timeout_s, self._earlier))
+        self._watched = {}
+        for sock in sockets.values():
+            sock.setblocking(False)
+
+    @contextlib.contextmanager
+    def _first_failure(self) -> Iterator[None]:
+        """Let the other ranks know why this one fails; where one failed before, that is the cause, and is raised."""
         try:
-            library.learn(measure(library.rank, library.size, sockets, self._share, self._timeout_s))
+            yield
         except PeerFailed as failure:
-            if self._store.check([_FAILED]):  # the first failure is the cause of the others
+            if self._store.check([_FAILED]):
                 raise self._failure() from None
             self._store.set(_FAILED, f"{failure.peer}\n{failure.reason}")
             raise
-        for sock in sockets.values():
-            sock.setblocking(False)
+
+    def _look(self) -> None:
+        """Raise if it is in vain to wait for others."""
+        if self._left.is_set():
+            raise PeerFailed(f"rank {self._library.rank}", "it leaves the group")
+        if self._store.check([_FAILED]):
+            raise self._failure()
+        for r, sock in self._watched.items():
+            if has_ended(sock):
+                raise PeerFailed(f"rank {r}", DIED)
 
     def _failure(self) -> PeerFailed:
         peer, _, reason = self._store.get(_FAILED).decode().partition("\n")
@@ -185,11 +225,9 @@ class Links:
         # a rank that measures may itself wait for the timeout before it names the rank at fault
         waited_s, limit_s = 0.0, self._timeout_s * (MEASURING if self._meshes else 1)
         while not self._store.check([key]):
-            if self._store.check([_FAILED]):
-                raise self._failure()
+            self._look()
             if waited_s > limit_s:
                 raise PeerFailed(f"rank {rank}", f"it did not come within the timeout of {limit_s:g} s")
-            if self._left.wait(LOOK_S):
-                raise PeerFailed(f"rank {self._library.rank}", "it leaves the group")
+            self._left.wait(LOOK_S)
             waited_s += LOOK_S
         return bytes(self._store.get(key))

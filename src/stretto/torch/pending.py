@@ -66,6 +66,11 @@ class Order:
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
+    @property
+    def failure(self) -> PeerFailed | None:
+        """The failure after which no job runs."""
+        return self._failure
+
     def later(self, run: Callable[[], None], result: Any) -> Pending:
         """Queue a job; when it has run, its future has ``result``."""
         future: torch.futures.Future = torch.futures.Future()

@@ -1,0 +1,163 @@
+"""The process group for torchft: its members are threads of this process, but for those that are killed."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+import threading
+import unittest
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from stretto.model.errors import PeerFailed
+
+torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install 'stretto[torch]'")
+pytest.importorskip("torchft", reason="torchft is missing: pip install 'stretto[torchft]'")
+
+dist = torch.distributed
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+class Members:
+    """Processes that go from quorum to quorum."""
+
+    def __init__(self, count: int) -> None:
+        from stretto.torchft import ProcessGroupStretto
+
+        self.server = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+        self.all = [ProcessGroupStretto(timedelta(seconds=30)) for _ in range(count)]
+        self.pool, self.quorums = ThreadPoolExecutor(count), 0
+
+    def address(self, quorum: int) -> str:
+        return f"localhost:{self.server.port}/quorum/{quorum}"
+
+    def quorum(self, *members: int) -> list:
+        """Let these come together; returns what :meth:`configure` raised at each."""
+        self.quorums += 1
+        to = self.address(self.quorums)
+        waiting = [self.pool.submit(self.all[m].configure, to, str(m), r, len(members)) for r, m in enumerate(members)]
+        return [w.exception() for w in waiting]
+
+    def sum(self, *members: int) -> list[float]:
+        tensors = [torch.full((300,), 2.0**m) for m in members]
+        for work in [self.all[m].allreduce([t], dist.ReduceOp.SUM) for m, t in zip(members, tensors)]:
+            work.wait()
+        return [float(t[-1]) for t in tensors]
+
+
+@pytest.fixture
+def members():
+    made = Members(4)
+    yield made
+    for pg in made.all:
+        pg.shutdown()
+
+
+def test_a_new_quorum_sums_what_its_members_have_and_measures_only_who_is_new(members):
+    assert members.quorum(0, 1, 2) == [None] * 3
+    assert members.sum(0, 1, 2) == [7.0] * 3
+    names = [pg._known.name for pg in members.all]
+    before = members.all[0]._known.pairs[names[1]]
+    assert members.quorum(3, 1, 0) == [None] * 3
+    assert members.sum(3, 1, 0) == [11.0] * 3
+    assert members.all[0]._known.pairs.keys() == {names[1], names[3]}
+    assert members.all[0]._known.pairs[names[1]] == before
+    assert members.quorum(2) == [None]
+    assert members.sum(2) == [4.0]
+
+
+def test_a_new_quorum_ends_what_is_under_way_at_once(members):
+    members.quorum(0, 1, 2)
+    waiting = [members.all[m].allreduce([torch.ones(5)], dist.ReduceOp.SUM) for m in (0, 1)]
+    assert members.quorum(1, 0) == [None] * 2
+    for work in waiting:
+        with pytest.raises(PeerFailed, match=r"died|left|leave|broke"):
+            work.wait()
+    assert members.sum(1, 0) == [3.0] * 2
+    assert members.all[0].errored() is None
+
+
+def test_a_member_that_dies_is_an_error_that_asks_for_a_new_quorum(members):
+    members.quorum(0, 1, 2)
+    members.all[2].shutdown()
+    with pytest.raises(PeerFailed, match=r"rank 2: .*\(Connection closed by peer\)"):
+        members.all[0].allreduce([torch.ones(5)], dist.ReduceOp.SUM).wait()
+    assert "aborted: rank 2: " in str(members.all[0].errored())
+
+
+def test_a_member_that_does_not_come_is_named_and_so_is_one_that_gives_up(members):
+    members.all[0]._connect_timeout = timedelta(seconds=0.1)
+    with pytest.raises(PeerFailed, match=r"rank 1: it did not come within the timeout of 0\.1 s"):
+        members.all[0].configure(members.address(90), "0", 0, 2)
+    waiting = members.pool.submit(members.all[1].configure, members.address(91), "1", 0, 2)
+    store = dist.PrefixStore("quorum/91", dist.TCPStore("localhost", members.server.port, is_master=False))
+    store.set("stretto/failed", "rank 1\nits host is on fire")
+    with pytest.raises(PeerFailed, match="rank 1: its host is on fire"):
+        waiting.result()
+
+
+def test_a_quorum_that_is_still_connecting_can_be_given_up(members):
+    waiting = members.pool.submit(members.all[0].configure, members.address(92), "0", 0, 2)
+    while not waiting.done():
+        members.all[0].abort()
+    assert isinstance(waiting.exception(), PeerFailed)
+
+
+def test_what_a_pair_has_measured_counts_only_if_both_know_it():
+    from stretto.model.measurements import Measured, Pair
+    from stretto.torch.measuring import Known
+
+    def pair(value: float) -> Pair:
+        return Pair(Measured(value, value, value), None, {1: Measured(1e9, 1e9, None)})
+
+    a, b, c = Known(), Known(), Known()
+    a.pairs, b.pairs = {b.name: pair(1.0), c.name: pair(2.0)}, {a.name: pair(3.0)}
+    a.between[b.name] = Measured(5e6, 5e6, None), 4
+    rows, all_told = [None] * 3, threading.Barrier(3)
+
+    def share(rank: int, value):
+        rows[rank] = json.loads(json.dumps(value))
+        all_told.wait()
+        return rows
+
+    with ThreadPoolExecutor(3) as pool:
+        agreed = pool.map(lambda at: at[1].agree(lambda name, value: share(at[0], value)), enumerate((b, c, a)))
+    (names, earlier), *others = agreed
+    assert all(other == (names, earlier) for other in others)
+    assert names == [b.name, c.name, a.name]
+    assert {ends: p.latency_s.value for ends, p in earlier.pairs.items()} == {(0, 2): 1.0, (2, 0): 3.0}
+    assert earlier.of_sites([0], [2], 4) == Measured(5e6, 5e6, None)
+    assert earlier.of_sites([0], [2], 5) is None  # more flows may find more
+
+
+def test_torchfts_own_tests_pass(monkeypatch):
+    import torchft.process_group
+
+    from stretto.torchft import ProcessGroupStretto
+
+    monkeypatch.setattr(torchft.process_group, "ProcessGroupGloo", ProcessGroupStretto)
+    pytest.importorskip("parameterized", reason="torchft's own tests need it: pip install 'stretto[dev]'")
+    module = importlib.import_module("torchft.process_group_test")
+    of_gloo = module.NormalGlooMultiPgTest
+    names = [n for n in dir(of_gloo) if n.startswith("test_collective") and n.endswith(("allreduce", "barrier"))]
+    assert len(names) == 4
+    cases = [*(of_gloo(name) for name in names), module.ProcessGroupTest("test_gloo_apis_0_cpu")]
+    result = unittest.TestResult()
+    unittest.TestSuite(cases).run(result)
+    assert not [text for _, text in [*result.failures, *result.errors]] and not result.skipped
+
+
+def test_no_sum_is_wrong_while_members_are_killed(monkeypatch):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    monkeypatch.setenv("PYTHONPATH", ":".join(p for p in sys.path if p))
+    stress = importlib.import_module("torchft_stress")
+    arguments = argparse.Namespace(changes=6, members=3, kills=0.6, hurry=0.5, seed=4, timeout=5.0)
+    ended = stress.run(arguments)
+    assert not ended.bad
+    assert sum(change.killed is not None for change in ended.changes) >= 3
+    assert sum(len(change.told) for change in ended.changes) >= 2
