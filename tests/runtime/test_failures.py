@@ -228,7 +228,7 @@ def test_a_peer_fails_if_one_of_its_subflows_does(dead):
     mesh, *theirs = two_subflows()
     theirs[1 - dead].sendall(encode(Kind.DATA, 1, 1 - dead, 1000) + bytes(1000) + encode(Kind.DONE, 1))
     theirs[dead].close()
-    with pytest.raises(PeerFailed, match=f"gpu0: it died, in transfer {dead}"):
+    with pytest.raises(PeerFailed, match=rf"gpu0: it died \(Connection closed by peer\), in transfer {dead}"):
         execute(mesh, lower(plan)[1], {}, content.outputs(plan, [0, 1]), timeout_s=5)
     theirs[1 - dead].close()
     mesh.close()

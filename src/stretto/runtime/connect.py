@@ -156,7 +156,7 @@ def _accept(
         while missing:
             came = door.next(min(deadline, time.monotonic() + LOOK_S))
             if came is None and time.monotonic() < deadline:
-                missed.look(missing)
+                missed.look(missing, door.last_failure)
                 continue
             if came is None:
                 last = f"; turned away: {door.last_failure}" if door.last_failure else ""
@@ -180,7 +180,7 @@ class _Missed:
         self._addresses, self._names, self._further = addresses, names, further
         self._at, self._turn = time.monotonic() + MISSED_S, 0
 
-    def look(self, missing: Collection[End]) -> None:
+    def look(self, missing: Collection[End], turned_away: str) -> None:
         """Raise PeerFailed if one of these ends will not call."""
         if self._further is not None:
             self._further()
@@ -193,7 +193,8 @@ class _Missed:
             try:
                 dial(self._addresses[peer], MISSED_S).close()
             except ConnectionRefusedError:
-                raise PeerFailed(self._names[peer], "it died, or gave up, before it connected") from None
+                last = f"; turned away: {turned_away}" if turned_away else ""
+                raise PeerFailed(self._names[peer], f"it died, or gave up, before it connected{last}") from None
             except OSError:
                 pass  # it may be slow; the deadline decides
         self._at = time.monotonic() + MISSED_S
