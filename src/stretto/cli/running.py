@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from typer import Argument, Exit, Option
 
 from ..model.errors import InputError
-from . import arguments, recording
+from . import arguments, protecting, recording
 from .output import answer, message_rows, print_line, print_table
 from .work import accept, given_options, read_request, read_verified, show_progress
 
@@ -81,6 +81,12 @@ def run(
             envvar="STRETTO_SWITCH",
         ),
     ] = None,
+    secret_file: protecting.SecretFile = None,
+    frames: protecting.Frames = "plain",
+    tls_cert: protecting.TlsCert = None,
+    tls_key: protecting.TlsKey = None,
+    tls_ca: protecting.TlsCa = None,
+    tls_name: protecting.TlsName = None,
     as_json: arguments.Json = False,
 ) -> None:
     """Run a plan on this machine: one process for each node, real bytes over TCP, the result checked byte for byte."""
@@ -90,11 +96,19 @@ def run(
     from ..runtime.switches import switch_of
     from ..simulate import simulate
 
+    credentials = protecting.credentials_of(secret_file, frames, (tls_cert, tls_key, tls_ca, tls_name))
     request = Request(topology, size, shard, demand, planner, chunks, root, option, seed, effort, time_limit)
     message_s = MESSAGE_S / (paced or 1.0)
     plan = _plan(subject, request, message_s, as_json)
     began = time.monotonic()
-    outcome = run_local(plan, seed=seed, pace=paced, timeout_s=timeout, switch=partial(switch_of, switch))
+    outcome = run_local(
+        plan,
+        seed=seed,
+        pace=paced,
+        timeout_s=timeout,
+        switch=partial(switch_of, switch),
+        credentials=credentials,
+    )
     simulated_s = simulate(as_run(plan, message_s)).completion_s * (1.0 if paced is None else paced)
     file = None if topology else subject
     data = _answer(plan, file, outcome, simulated_s, paced) | {"paced": paced, "wall_s": time.monotonic() - began}
