@@ -83,6 +83,8 @@ def test_who_has_the_secret_is_let_in(credentials):
     [
         (Credentials(bytes(32)), CREDENTIALS, "does not know its secret", "does not know the secret"),
         (OTHER, CHOSEN, "does not know its secret", "does not know the secret"),
+        (Credentials(CREDENTIALS.secret, context=b"another group"), CREDENTIALS,
+         "does not know its secret", "does not know the secret"),
         (CHOSEN, CREDENTIALS, "set STRETTO_SECRET at all ranks, or at none", "its secret is from another source"),
         (CREDENTIALS, Credentials(CREDENTIALS.secret, authenticated=True), "another protection of frames",
          "another protection than authenticated frames"),

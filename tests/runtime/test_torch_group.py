@@ -11,10 +11,15 @@ from datetime import timedelta
 import pytest
 
 from stretto.model.errors import InputError, PeerFailed, Unsupported
+from stretto.runtime import channel, connect
+from stretto.runtime.credentials import chosen_secret
+from tls_files import FOLDER
 
 torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install 'stretto[torch]'")
 
 dist = torch.distributed
+
+CERTIFICATE = {"CERT": "rank.pem", "KEY": "rank.key.pem", "CA": "authority.pem"}
 
 
 def group(store, rank: int, size: int):
@@ -154,3 +159,64 @@ def test_no_thread_outlives_its_process_whatever_is_pending():
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=120)
     assert done.stdout.splitlines() == ["had True", "left []"], done.stderr
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"STRETTO_FRAMES": "authenticated"},
+        {"STRETTO_SECRET": "a secret of twelve or more"},
+        {f"STRETTO_TLS_{part}": str(FOLDER / file) for part, file in CERTIFICATE.items()},
+    ],
+    ids=["authenticated", "chosen", "tls"],
+)
+def test_a_group_over_tcp_is_protected_as_the_environment_says(monkeypatch, variables):
+    for name, value in {"STRETTO_HOST": "127.0.0.1", "STRETTO_TOPOLOGY": "ring:3", **variables}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(connect, "machine", lambda: None)  # as if each rank had a machine of its own
+    store = dist.HashStore()
+    groups = [group(store, rank, 3) for rank in range(3)]
+    tensors = [torch.full((1000,), float(rank)) for rank in range(3)]
+    message = groups[1].recv([torch.empty(5)], 0, 7)
+    groups[0].send([torch.ones(5)], 1, 7).wait()
+    message.wait()
+    for work in [g.allreduce([t]) for g, t in zip(groups, tensors)]:
+        work.wait()
+    assert all((t == 3).all() for t in tensors)
+    channels = {isinstance(c.sock, channel.Channel) for g in groups for c in g._links.mesh().connections}
+    assert channels == {"STRETTO_SECRET" not in variables}  # on loopback frames are plain unless somebody asks
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda g: g.abort(), groups))
+
+
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({"STRETTO_SECRET": "short"}, "STRETTO_SECRET: the secret has 5 characters, and needs 12"),
+        ({"STRETTO_SECRET_FILE": "/nowhere"}, "/nowhere: the secret cannot be read"),
+        (
+            {"STRETTO_SECRET": "a" * 20, "STRETTO_SECRET_FILE": "/nowhere"},
+            "STRETTO_SECRET or STRETTO_SECRET_FILE, not both",
+        ),
+        ({"STRETTO_FRAMES": "encrypted"}, "STRETTO_FRAMES: 'encrypted' is neither `authenticated` nor `plain`"),
+        (
+            {"STRETTO_TLS_CERT": "/nowhere"},
+            "STRETTO_TLS_KEY: TLS needs STRETTO_TLS_CERT, STRETTO_TLS_KEY and STRETTO_TLS_CA",
+        ),
+    ],
+)
+def test_credentials_that_do_not_serve_are_refused_at_once(monkeypatch, variables, words):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(InputError, match=words):
+        group(dist.HashStore(), 0, 3)
+
+
+def test_a_secret_in_a_file_is_for_its_owner_alone(tmp_path):
+    file = tmp_path / "secret"
+    file.write_text("  a secret of twelve or more\n")
+    file.chmod(0o640)
+    with pytest.raises(InputError, match=r"secret: others than its owner may read the secret \(mode 640\)"):
+        chosen_secret({"STRETTO_SECRET_FILE": str(file)})
+    file.chmod(0o600)
+    assert chosen_secret({"STRETTO_SECRET_FILE": str(file)}) == b"a secret of twelve or more"

@@ -78,12 +78,15 @@ class Credentials:
         chosen: whether somebody chose the secret, so that it can perhaps be guessed; otherwise it is random.
         certificates: for TLS on every TCP connection; None without TLS.
         authenticated: whether records are authenticated on TCP connections without TLS; by default between machines.
+        context: what else both ends must have in common, which need not be secret: several meshes may have one secret,
+            and a connection of one of them must not be taken for that of another one.
     """
 
     secret: bytes = field(repr=False)
     chosen: bool = False
     certificates: Certificates | None = None
     authenticated: bool | None = None
+    context: bytes = b""
 
     def __post_init__(self) -> None:
         if not self.chosen and len(self.secret) < KEY_BYTES:

@@ -136,7 +136,8 @@ class Door:
                 shake(stranger.sock, self.credentials, self.node, None, where, within_s=HANDSHAKE_S, admitted=admit)
             )
         except PeerFailed as failure:
-            self.last_failure = str(failure)
+            if not isinstance(failure, Dropped) or not self.last_failure:  # others say more
+                self.last_failure = str(failure)
         finally:
             with self._lock:
                 if stranger in self._strangers:

@@ -133,7 +133,7 @@ class _Talk:
         self.sock, self.credentials, self.where, self.deadline = sock, credentials, where, deadline
         self.protection = credentials.protection(sock)
         self.wire: Wire = sock
-        self.transcript = _MAGIC
+        self.transcript = _MAGIC + struct.pack("!I", len(credentials.context)) + credentials.context
         self.key = b""
         self.calls = False
 

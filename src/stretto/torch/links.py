@@ -85,10 +85,15 @@ class Links:
             if self._messages or self._library.size == 1:
                 return
             with self._first_failure():
-                credentials = self._credentials
-                if not credentials.chosen:
-                    credentials = replace(credentials, secret=self._shared_secret())
-                meshes = [self._meet(purpose, credentials) for purpose in ("collectives", "messages")]
+                shared = self._shared_secret()
+                credentials = (
+                    self._credentials if self._credentials.chosen else replace(self._credentials, secret=shared)
+                )
+                # groups may have one chosen secret, and what the store shares is each group's own
+                meshes = [
+                    self._meet(purpose, replace(credentials, context=purpose.encode() + shared))
+                    for purpose in ("collectives", "messages")
+                ]
             for r, sock in self._sockets(meshes[1]).items():
                 self._messages[r] = Messages(sock, f"rank {r}", self._timeout_s, self.inbox)
             meshes[0].describe = describe
