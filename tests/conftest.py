@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -11,6 +12,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
 from examples import ASKED
+
+# groups of PyTorch begin with quick plans and stay with them, and leave nothing on disk; who tests more says so
+os.environ |= {"STRETTO_EFFORT": "none", "STRETTO_CACHE": ""}
 
 settings.register_profile(
     "stretto",

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import subprocess
+import sys
+import textwrap
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
+from stretto.choose.better import better_plan
 from stretto.choose.library import Library, joined_by_one_switch, joined_by_sites
+from stretto.choose.quick import QUICK_STEPS, STEPS_A_TRANSFER, quick_plan
+from stretto.choose.requests import PlanRequest, Shape
+from stretto.choose.tuning import Range, Tuning, digest_of
 from stretto.measure.survey import Party, survey
+from stretto.model.kinds import KINDS
 from stretto.model.topology import SWITCH
 from stretto.planners import run_planner
 from stretto.runtime.probe import QUICK, rounds
+from stretto.schedule.best import completion_s
 from stretto.topologies import load_topology
 from stretto.topologies.measured import sites_of
+from stretto.verify import verify
 from surveys import Board
 
 
@@ -76,14 +88,78 @@ def test_a_narrow_link_between_sites_is_crossed_once_each_way():
     assert crossed <= 1.05 * (16 << 20)  # a ring carries 7/4 of the buffer
 
 
-def test_a_planner_that_needs_routers_is_asked_once(monkeypatch):
+@pytest.mark.parametrize("kind", KINDS)
+def test_routers_are_the_networks_matter(kind):
+    net = load_topology("sites:2,2")
+    plan = Library(net, range(4), 0).recipe(kind, 1 << 22).program.plan
+    assert {*plan.src.tolist(), *plan.dst.values.tolist()} <= {*net.accelerators.tolist()}
+    assert verify(plan).ok
+
+
+def test_every_rank_makes_the_same_first_plan_without_numba():
+    program = """
+        import sys
+        from stretto.choose.library import Library
+        from stretto.topologies import load_topology
+        for spec in ("sites:2,4", "ring:5"):
+            net = load_topology(spec)
+            libraries = [Library(net, range(len(net.accelerators)), rank) for rank in (0, 3)]
+            for kind in ("allreduce", "allgather", "broadcast", "gather"):
+                for size in (100, 1 << 24):
+                    one, other = (library.recipe(kind, size, root=1).digest for library in libraries)
+                    assert one == other, (spec, kind, size)
+        assert "numba" not in sys.modules
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True)
+
+
+def test_the_planners_of_the_first_plan_are_asked_while_steps_are_left(monkeypatch):
     asked = []
 
-    def noted(spec, *arguments, **more):
-        asked.append(spec)
-        return run_planner(spec, *arguments, **more)
+    def noted(spec, topology, workload, **more):
+        plan = run_planner(spec, topology, workload, **more)
+        asked.append((spec, plan.transfer_count))
+        return plan
 
-    monkeypatch.setattr("stretto.choose.tuning.run_planner", noted)
-    net = load_topology("sites:2,2")
-    Library(net, range(4), 0).recipe("allreduce", 1 << 22)
-    assert asked.count("scale-ccl") == 1 and asked.count("ring") == 2
+    monkeypatch.setattr("stretto.choose.quick.run_planner", noted)
+    for ranks in (8, 64):
+        asked.clear()
+        Library(None, range(ranks), 0).recipe("allreduce", 1 << 24)
+        fixed = [count for spec, count in asked if spec != "symmetric"]
+        assert asked[0][0] == "symmetric" and sum(fixed) * STEPS_A_TRANSFER <= QUICK_STEPS
+    assert len(fixed) < 3  # among 8 ranks all are asked, among 64 those with few transfers
+
+
+def test_a_shape_has_a_name_that_says_all():
+    shape = Shape.of("reduce", 5000, 3)
+    assert shape == Shape("reduce", 8192, 3) == Shape.named(shape.name)
+    assert Shape.named("reduce-8192") is Shape.named("nothing-1-2") is Shape.named("reduce-8192-x") is None
+
+
+def test_equal_requests_and_no_others_have_one_name():
+    net, other = load_topology("sites:2,2"), load_topology("sites:2,2?bandwidth=2GB/s")
+    shape = Shape("allreduce", 1 << 20, 0)
+    names = [Library(t, range(4), r, effort=e).request(shape).name
+             for t, r, e in ((net, 0, "normal"), (net, 3, "normal"), (other, 0, "normal"), (net, 0, "quick"))]  # fmt: skip
+    assert names[0] == names[1] and len({*names}) == 3
+    again = PlanRequest.from_json(json.loads(json.dumps(Library(net, range(4), 0).request(shape).to_json())))
+    assert again.name == names[0]
+
+
+def test_the_better_plan_is_by_auto_or_by_the_planner_of_the_table():
+    net = load_topology("ring:4")
+    table = Tuning("ring:4", digest_of(net), 5, 0, True, (Range("allreduce", 0, None, "ring", 4, ((1000, 1.0),)),))
+    library = Library(net, range(4), 0, table)
+    assert library.request(Shape("allgather", 1 << 20, 0)).planner == "auto"
+    of_table = library.request(Shape("allreduce", 1 << 20, 0))
+    assert (of_table.planner, of_table.chunks, of_table.seed, of_table.effort) == ("ring", 4, 5, "thorough")
+    assert Library(net, [0, 1], 0, table).request(Shape("allreduce", 1 << 20, 0)).planner == "auto"
+
+
+def test_a_plan_that_is_not_better_is_not_taken():
+    net = load_topology("ring:4")
+    asked = Library(net, range(4), 0).request(Shape("allgather", 1 << 20, 0))
+    assert better_plan(replace(asked, planner="shortest-path")) is None
+    narrow = Library(load_topology("sites:2,2"), range(4), 0).request(Shape("allreduce", 1 << 24, 0))
+    better = better_plan(replace(narrow, planner="greedy", effort="quick"))
+    assert better is None or completion_s(better) < completion_s(quick_plan(narrow))

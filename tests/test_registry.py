@@ -179,8 +179,8 @@ def test_these_planners_are_asked_by_default():
     both = {"scale-ccl", "mtegcca", "forest", "swot", "birkhoff", "shortest-path"}
     assert asked["tune"] == both | {"ring", "pairwise", "nccl-tree"}
     assert asked["auto"] == both | {"greedy", "paths", "switch-trees", "by-dimension", "jobs", "symmetric"}
-    algorithms = {"all-pairs", "ring", "recursive-doubling", "rabenseifner"}
-    assert asked["library"] == {"scale-ccl", "nccl", "shortest-path", "swot", *algorithms}
+    algorithms = {"all-pairs", "ring", "recursive-doubling", "rabenseifner", "binomial"}
+    assert asked["library"] == {"symmetric", "shortest-path", "swot", *algorithms}
 
 
 def test_planners_that_are_asked_together_have_places_of_their_own():

@@ -1,14 +1,17 @@
-"""Plans for processes that ask for collectives: chosen once for each kind and size class, then reused.
+"""Plans for processes that ask for collectives: one for each kind, root and size class.
 
-Only the ranks run, so a plan that stores chunks elsewhere (at a router) does not count. A table of ``stretto tune``
-names the planner, if there is a table for all ranks of the topology. Otherwise the planners that are registered for
-the library are asked, and the plan of the least cost is kept. Every rank makes the same choice.
+The first call of such a *shape* gets a plan that every rank makes by itself in hundredths of a second, and that is the
+same at all of them (:mod:`.quick`). A better one is made once, by the planner that a table of ``stretto tune`` names or
+else by ``auto``, in a process of its own (:mod:`.planning`), and kept on disk (:mod:`.kept`). When to change to it, the
+processes have to agree (:mod:`stretto.torch.plans`).
+
+Only the ranks run plans: routers are the network's matter.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
@@ -17,41 +20,28 @@ import numpy as np
 
 from ..lower import Program, lower_for
 from ..model.arrays import Int64
-from ..model.collective import Collective, Workload, make_collective
+from ..model.collective import Collective
 from ..model.errors import InputError
 from ..model.kinds import BY_NAME
 from ..model.plan import Plan
 from ..model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from ..model.variants import costing
-from ..planners import asked_by, run_planner
-from ..schedule.best import Answer, ask, best_of
+from ..planners import default_effort
+from ..schedule.effort import steps_of
 from ..topologies import load_topology
 from ..topologies.measured import sites_of
-from .tuning import Tuning, plan_one, read_tuning
-
-DIRECT_PLANNER = "shortest-path"
-"""The planner of data that every sender sends straight to its receiver; it serves every kind of collective."""
-
-DIRECT_ON_PLANES = "pairwise+swot"
-"""The same on optical planes, for AllToAll."""
+from .quick import direct_plan, quick_plan
+from .requests import PlanRequest, Shape
+from .tuning import Tuning, read_tuning
 
 BANDWIDTH, LATENCY_S = 1e9, 10e-6
 """Bytes/s and seconds between a rank and the network, where no topology is given."""
 
-SMALLEST_CLASS_BYTES = 1 << 12
-"""Pieces up to this size share one plan; larger ones share one for each power of two."""
+EFFORT = "normal"
+"""Effort of better plans, unless ``STRETTO_EFFORT`` gives another."""
 
-ALIKE = 1.005
-"""Plans of up to this many times the least cost are alike: the planner with the lower place in the library is taken."""
-
-SMALLEST_PART_BYTES = 1 << 18
-"""Parts of a piece are cut in three, so that a rank sends while it receives, if the thirds are at least this large."""
-
-
-def joined_directly(nodes: Sequence[int]) -> Topology:
-    """Every one of these nodes linked to every other, all alike."""
-    links = [(a, b, BANDWIDTH, LATENCY_S) for a in nodes for b in nodes if a != b]
-    return make_topology(f"{len(nodes)} ranks joined directly", [ACCELERATOR] * (max(nodes) + 1), links)
+NO_EFFORT = "none"
+"""The value of ``STRETTO_EFFORT`` with which no better plans are made."""
 
 
 def joined_by_one_switch(count: int) -> Topology:
@@ -139,13 +129,14 @@ class Recipe:
 
 
 class Library:
-    """The recipes of one rank of one group.
+    """The plans of one rank of one group.
 
     Args:
         topology: the network whose accelerators are the ranks of the world; None if it is not known.
         ranks: the ranks of the world that are in the group, in order.
         rank: the position of this rank among them.
         message_s: seconds that a message costs those who run the plans, at least, on every link.
+        effort: of better plans; None if there are to be none.
     """
 
     def __init__(
@@ -155,15 +146,15 @@ class Library:
         rank: int,
         tuning: Tuning | None = None,
         message_s: float = 0.0,
+        effort: str | None = EFFORT,
     ) -> None:
-        self.tuning, self.message_s = tuning, message_s
+        self.tuning, self.message_s, self.effort = tuning, message_s, effort
         self.learn(joined_by_one_switch(len(ranks)) if topology is None else topology)
         # the direct network and the programs name the ranks of the group by their nodes
         self.nodes = list(range(len(ranks))) if topology is None else [int(topology.accelerators[r]) for r in ranks]
         self.in_table = topology is not None and self.nodes == topology.accelerators.tolist()
-        self.direct = costing(joined_directly(self.nodes), message_s)
         self.rank, self.size = rank, len(ranks)
-        self.recipes: dict[tuple[str, int, int, bool], Recipe] = {}
+        self.recipes: dict[tuple[Shape, bool], Recipe] = {}
 
     def learn(self, topology: Topology) -> None:
         """Plan from now on for this network. Its nodes 0, 1, ... are the ranks, unless the library began with one."""
@@ -179,74 +170,47 @@ class Library:
         return self.topology.node_count if self.topology.planes else None
 
     def recipe(self, kind: str, size_bytes: int, root: int = 0, direct: bool = False) -> Recipe:
-        """How to run a collective whose largest piece has about this size.
+        """How to run a collective whose largest piece has about this size, by the first plan of its shape.
 
         Args:
             root: the position of the root in the group.
             direct: whether every sender sends straight to its receivers, whatever the network.
         """
-        size = max(SMALLEST_CLASS_BYTES, 1 << max(0, size_bytes - 1).bit_length())
-        key = kind, size, root, direct
-        if key not in self.recipes:
-            self.recipes[key] = self._prepare(kind, size, root, direct)
-        return self.recipes[key]
+        shape = Shape.of(kind, size_bytes, root)
+        if (shape, direct) not in self.recipes:
+            make = direct_plan if direct else quick_plan
+            self.recipes[shape, direct] = self.recipe_of(make(self.request(shape)))
+        return self.recipes[shape, direct]
 
-    def _prepare(self, kind: str, size: int, root: int, direct: bool) -> Recipe:
-        n = len(self.nodes)
-        total = size + -size % (3 * n) if BY_NAME[kind].whole else size * n
-        answers = [] if direct else self._answers(kind, total, root)
-        plan = best_of(answers, within=ALIKE).plan if answers else None
-        if plan is None and self.topology.planes:
-            c = make_collective(kind, self.topology, total, ranks=self.nodes, root=root)
-            plan = plan_one(DIRECT_ON_PLANES, self.topology, c, 0, ranks_only=True)
-        if plan is None:
-            c = make_collective(kind, self.direct, total, ranks=self.nodes, root=root)
-            plan = run_planner(DIRECT_PLANNER, self.direct, Workload((c,)))
+    def recipe_of(self, plan: Plan) -> Recipe:
+        """How this rank runs a plan."""
         return Recipe(lower_for(plan, self.nodes[self.rank]), Cut.of(plan.workload.collectives[0]))
 
-    def _answers(self, kind: str, size: int, root: int) -> list[Answer]:
-        """The plan of the planner that the table names, or else the answers of all planners of the library."""
+    def request(self, shape: Shape) -> PlanRequest:
+        """The request for the plans of a shape: the better one by the planner of the table, or else by ``auto``."""
+        effort, seed = self.effort or EFFORT, 0 if self.tuning is None else self.tuning.seed
         # the table is for all ranks of its topology, and for one root
         table = self.tuning if self.in_table else None
-        if table is not None and not (BY_NAME[kind].rooted and root != table.root):
-            best = table.find(kind, size)
-            if best is not None and (answer := self._ask(best.planner, kind, size, root, best.chunks)).plan is not None:
-                return [answer]
-        return [answer for entry in asked_by("library") for answer in self._answers_of(entry.name, kind, size, root)]
-
-    def _answers_of(self, planner: str, kind: str, size: int, root: int) -> Iterator[Answer]:
-        """The answers of one planner with fewer and more chunks; a planner that refuses one chunk is asked once."""
-        first = self._ask(planner, kind, size, root, 1)
-        yield first
-        if first.plan is None or not BY_NAME[kind].whole:
-            return
-        n = len(self.nodes)
-        # a planner that cuts an AllReduce into parts for the ranks itself needs no chunk for each rank
-        parts = 1 if BY_NAME[kind].reduces_to_all and first.plan.workload.chunk_count > 1 else n
-        thirds = [3 * parts] if size >= 3 * n * SMALLEST_PART_BYTES else []
-        for chunks in [parts, *thirds]:
-            if chunks > 1:
-                yield self._ask(planner, kind, size, root, chunks)
-
-    def _ask(self, planner: str, kind: str, size: int, root: int, chunks: int) -> Answer:
-        """The answer of a planner, whose plan may need no node but the ranks."""
-
-        def plan() -> Plan:
-            c = make_collective(kind, self.topology, size, ranks=self.nodes, root=root, chunks=chunks)
-            return plan_one(planner, self.topology, c, 0 if self.tuning is None else self.tuning.seed, ranks_only=True)
-
-        return ask(planner, plan)
+        basis = effort if table is None else f"{effort} {table.ranges!r} {table.root}"
+        asked = PlanRequest(self.topology, tuple(self.nodes), shape, effort=effort, seed=seed, basis=basis)
+        if table is not None and not (BY_NAME[shape.kind].rooted and shape.root != table.root):
+            best = table.find(shape.kind, asked.size_bytes)
+            if best is not None:
+                # what the table has compared was made with the effort that its planner has by default
+                return replace(asked, planner=best.planner, chunks=best.chunks, effort=default_effort(best.planner))
+        return asked
 
 
 def from_environment(ranks: Sequence[int], rank: int, world: int, message_s: float) -> Library:
-    """The library for the files that ``STRETTO_TOPOLOGY`` and ``STRETTO_TUNING`` name.
+    """The library for the files that ``STRETTO_TOPOLOGY`` and ``STRETTO_TUNING`` name, and the effort of
+    ``STRETTO_EFFORT``.
 
     Args:
         ranks, rank, message_s: as in :class:`Library`.
         world: the number of ranks in the world.
     Raises:
-        InputError: a file cannot be read, the topology has another number of accelerators than the world has ranks,
-            or the table was made for another topology.
+        InputError: there is no such effort, a file cannot be read, the topology has another number of accelerators than
+            the world has ranks, or the table was made for another topology.
     """
     spec, table = os.environ.get("STRETTO_TOPOLOGY"), os.environ.get("STRETTO_TUNING")
     topology = load_topology(spec) if spec else None
@@ -260,4 +224,17 @@ def from_environment(ranks: Sequence[int], rank: int, world: int, message_s: flo
         if topology is None:
             raise InputError(f"say which topology it is for: STRETTO_TOPOLOGY={tuning.spec}", "STRETTO_TUNING")
         tuning.check(topology, "STRETTO_TUNING")
-    return Library(topology, ranks, rank, tuning, message_s)
+    return Library(topology, ranks, rank, tuning, message_s, effort_from_environment())
+
+
+def effort_from_environment() -> str | None:
+    """The effort of better plans that ``STRETTO_EFFORT`` gives; None if it asks for none.
+
+    Raises:
+        InputError: there is no such effort.
+    """
+    effort = os.environ.get("STRETTO_EFFORT") or EFFORT
+    if effort == NO_EFFORT:
+        return None
+    steps_of(effort)
+    return effort

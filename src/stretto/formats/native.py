@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
@@ -316,17 +317,40 @@ def _whole(values: NDArray[Any], name: str) -> NDArray[Any]:
 
 def write_json(plan: Plan, path: str) -> None:
     """Write a plan as JSON, one transfer a line."""
+    with atomic_file(path) as file:
+        file.writelines(_json_lines(plan))
+
+
+def plan_to_text(plan: Plan) -> str:
+    """What :func:`write_json` writes."""
+    return "".join(_json_lines(plan))
+
+
+def plan_from_text(text: str, where: str) -> Plan:
+    """The plan of a text by :func:`plan_to_text`.
+
+    Args:
+        where: what messages call the text.
+    Raises:
+        InputError: the text holds no plan.
+    """
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"is no JSON: {error}", where) from None
+    return _from_json(data, where)
+
+
+def _json_lines(plan: Plan) -> Iterator[str]:
     rows = _rows(plan)
     columns = {n: getattr(rows, n).tolist() for n in (*SCALARS, *_timings(rows))}
     lists = {n: (r.offsets.tolist(), r.values.tolist()) for n, r in _lists(rows).items()}
-    with atomic_file(path) as file:
-        head = json_text(_header(plan))
-        file.write(head[:-2] + ',\n "transfers": [\n')
-        for k in range(rows.transfer_count):
-            row = {n: column[k] for n, column in columns.items()}
-            row |= {n: values[offsets[k] : offsets[k + 1]] for n, (offsets, values) in lists.items()}
-            file.write("  " + json.dumps(row) + (",\n" if k + 1 < rows.transfer_count else "\n"))
-        file.write(" ]\n}\n")
+    yield json_text(_header(plan))[:-2] + ',\n "transfers": [\n'
+    for k in range(rows.transfer_count):
+        row = {n: column[k] for n, column in columns.items()}
+        row |= {n: values[offsets[k] : offsets[k + 1]] for n, (offsets, values) in lists.items()}
+        yield "  " + json.dumps(row) + (",\n" if k + 1 < rows.transfer_count else "\n")
+    yield " ]\n}\n"
 
 
 def _read_json(path: str) -> Plan:
@@ -338,6 +362,10 @@ def _read_json(path: str) -> Plan:
         raise InputError(f"is neither Parquet nor JSON: {error.msg} at {at}", path) from None
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"is neither Parquet nor JSON: {error}", path) from None
+    return _from_json(data, path)
+
+
+def _from_json(data: Any, path: str) -> Plan:
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise InputError("is no stretto plan", path)
     rows = objects(data, "transfers", path)

@@ -14,6 +14,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, partial
 from hashlib import sha256
@@ -54,6 +55,9 @@ _COMPILED: dict[str, dict[str, tuple[Callable[..., Any], Callable[..., Any]]]] =
 """By full name of a kernel module and name of a function: the function compiled, where a call compiles it if that was
 never done; and the same, but interpreted as long as compiling would have to come first."""
 
+_INTERPRETED: ContextVar[bool] = ContextVar("interpreted", default=False)
+"""Whether this thread is inside :func:`interpreted`."""
+
 _INNER: dict[str, ModuleType] = {}
 """By full name of a kernel module: the copy in which compiled functions call each other."""
 
@@ -66,6 +70,8 @@ def at_speed(kernel: Kernel, work: float) -> Kernel:
     Raises:
         InputError: ``STRETTO_KERNELS`` is set to something else than auto, python or compiled.
     """
+    if _INTERPRETED.get():
+        return kernel
     mode = os.environ.get("STRETTO_KERNELS", "auto")
     if mode not in ("auto", "python", "compiled"):
         raise InputError(f"{mode!r} is neither python nor compiled", "STRETTO_KERNELS")
@@ -77,6 +83,19 @@ def at_speed(kernel: Kernel, work: float) -> Kernel:
             _COMPILED[module] = _compiled(module)
     compiled, if_ready = _COMPILED[module][kernel.__name__]
     return compiled if mode == "compiled" or work >= COMPILE_COLD_FROM else if_ready  # type: ignore[return-value]
+
+
+@contextmanager
+def interpreted() -> Iterator[None]:
+    """Nothing in here is compiled, and Numba is not loaded, whatever the work.
+
+    For counted, small work in a process that has no other use for Numba, which takes a second of CPU to load.
+    """
+    token = _INTERPRETED.set(True)
+    try:
+        yield
+    finally:
+        _INTERPRETED.reset(token)
 
 
 def _pays(module: str, work: float) -> bool:

@@ -187,7 +187,8 @@ class Entry:
         auto: how ``auto`` asks it; None if ``auto`` does not.
         tune: its place among the planners that ``stretto tune`` compares by default, the lowest first; None if it is
             not among them. Of plans that end together the first is kept.
-        library: the same for plans that processes run (:mod:`stretto.choose.library`).
+        library: its place among the planners from which running processes take the first plan of a collective at once
+            (:mod:`stretto.choose.quick`): planners that need a few hundredths of a second.
     """
 
     name: str
@@ -286,6 +287,8 @@ def find(name: str) -> Entry:
     Raises:
         InputError: there is none, or the file cannot be imported or does not register it.
     """
+    if name in _ENTRIES:  # names are unique, so the other planners need not be loaded
+        return _ENTRIES[name]
     _load_all()
     file, colon, inside = name.rpartition(":")
     if colon and file.endswith(".py"):

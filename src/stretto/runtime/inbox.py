@@ -53,10 +53,15 @@ class Early:
 
 
 class Inbox:
-    """The receives and the early messages of one rank; ``lock`` guards them, and what peers change with them."""
+    """The receives and the early messages of one rank; ``lock`` guards them, and what peers change with them.
+
+    Attributes:
+        listeners: by tag what is called with each note of a peer, in the thread that receives from it.
+    """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
+        self.listeners: dict[int, Callable[[bytes], None]] = {}
         self.waiting: dict[int, deque[Receive]] = defaultdict(deque)
         self.early: dict[int, deque[Early]] = defaultdict(deque)
 

@@ -33,6 +33,8 @@ MOST_EARLY = 1 << 28
 PING, SILENT = 1 / 8, 1 / 2
 """Parts of the timeout: between two pings; after which a silent peer is at fault. ``SILENT`` is below 1, so that a
 process that waits here fails before the collectives of its peers give it up."""
+NOTE_BYTES = 1 << 10
+"""The most bytes of a note."""
 END_S = 5.0
 """Seconds to wait for a thread that has nothing left to do."""
 _NOTHING = memoryview(b"")
@@ -55,6 +57,8 @@ class Word(IntEnum):
     """The sender leaves; what follows names who is at fault."""
     PING = 7
     """The sender is alive."""
+    NOTE = 8
+    """A note of this tag follows."""
 
 
 class Offer(NamedTuple):
@@ -111,6 +115,13 @@ class Messages:
                 self.outgoing.put((Word.ANNOUNCE, tag, self.numbers, payload, _ignore))
         if failure is not None:
             done(self.failure_of(f"the message with tag {tag} to {self.name}"))
+
+    def note(self, tag: int, payload: bytes) -> None:
+        """Send a short message to the listener that the peer has for this tag (:attr:`.inbox.Inbox.listeners`).
+
+        It goes at once, however much the peer keeps unread. Nobody tells whether it has come.
+        """
+        self.outgoing.put((Word.NOTE, tag, 0, memoryview(payload), _ignore))
 
     def receive(self, tag: int, into: memoryview, done: Done) -> None:
         """Receive the next message of this peer with this tag; ``done`` is called when it has arrived."""
@@ -260,6 +271,8 @@ class Messages:
             text = receive(self.sock, length, self._watch)
             peer, _, reason = text.decode(errors="replace").partition("\n")
             raise PeerFailed(printable(peer), f"{printable(reason)} (as {self.name} says)")
+        elif word == Word.NOTE and length <= NOTE_BYTES and tag in self.inbox.listeners:
+            self.inbox.listeners[tag](bytes(receive(self.sock, length, self._watch)))
         elif word == Word.TAKEN:
             with self.inbox.lock:
                 self.credit = min(MOST_EARLY, self.credit + number)

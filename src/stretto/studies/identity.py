@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..model.errors import InputError
+from ..model.source import source_digest
 from ..planners import find
 from .model import Cell
 
@@ -45,24 +46,13 @@ def versions() -> dict[str, str]:
 @cache
 def code_digest() -> str:
     """A digest of the source on which rows depend, in this process."""
-    return _source_digest(lambda part: part not in NOT_IN_ROWS)
+    return source_digest(lambda part: part not in NOT_IN_ROWS)
 
 
 @cache
 def running_digest() -> str:
     """A digest of the source that runs plans with real bytes, in this process."""
-    return _source_digest(RUNNING.__contains__)
-
-
-def _source_digest(holds: Callable[[str], bool]) -> str:
-    """A digest of the source of the parts for which ``holds``; a part is a file or folder of stretto."""
-    root = Path(__file__).parents[1]
-    h = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        place = path.relative_to(root)
-        if holds(place.parts[0].removesuffix(".py")):
-            h.update(f"{place.as_posix()}\0".encode() + path.read_bytes())
-    return h.hexdigest()[:16]
+    return source_digest(RUNNING.__contains__)
 
 
 def key_of(cell: Cell, seed: int) -> str:

@@ -19,6 +19,7 @@ from ..runtime.execute import execute
 from ..runtime.recorded import Trace
 from .calls import code_of
 from .links import Links
+from .plans import Plans
 from .tensors import OPS, array_of, divide, plain, plain_copy, reducer
 
 
@@ -27,6 +28,7 @@ class Collectives:
 
     def __init__(self, library: Library, links: Links) -> None:
         self._library, self._links = library, links
+        self.plans = Plans(library, links)
         folder = os.environ.get("STRETTO_TRACE")
         if folder:
             os.makedirs(folder, exist_ok=True)
@@ -65,7 +67,7 @@ class Collectives:
         counts = np.asarray(elements, dtype=np.int64)
         known = counts[:0] if BY_NAME[kind].pieces == "pair" else counts
         size = int(known.max(initial=1)) * dtype.itemsize
-        recipe = self._library.recipe(kind, size, root, direct)
+        recipe = self.plans.recipe(kind, size, root, direct, timeout_s)
         low, high = recipe.cut.edges(counts)
         results = {p: t if plain(t) else torch.empty(t.shape, dtype=t.dtype) for p, t in wanted.items()}
         inputs = {p: array_of(plain_copy(t)) for p, t in held.items()}
@@ -98,6 +100,7 @@ class Collectives:
                 divide(t, self._library.size)
 
     def close(self) -> None:
+        self.plans.close()
         if self._traces is not None:
             self._traces.close()
 

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ..choose.library import Library, from_environment
+from ..choose.library import Library, effort_from_environment, from_environment
 from ..model.errors import PeerFailed, Unsupported
 from ..model.kinds import BY_NAME, split_evenly
 from ..model.targets import MESSAGE_S
@@ -60,7 +60,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
             world = dist.get_world_size() if dist.is_initialized() else size
             library = from_environment(ranks, rank, world, MESSAGE_S)
         else:
-            library = Library(None, ranks, rank, message_s=MESSAGE_S)
+            library = Library(None, ranks, rank, message_s=MESSAGE_S, effort=effort_from_environment())
         if library.controller is not None and dist.is_initialized():
             raise Unsupported("optical planes serve one group: on them all collectives are of the first, of all ranks")
         host = host or os.environ.get("STRETTO_HOST") or own_address(os.environ.get("MASTER_ADDR", "127.0.0.1"))
@@ -70,7 +70,9 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._monitored = MonitoredBarrier(rank, self._links)
         self._name = self._text = ""
         self._order = Order(f"stretto-{rank}", self._links.blame)
-        self._leave = weakref.finalize(self, _leave, self._links, self._order, os.getpid())
+        self._leave = weakref.finalize(self, _leave, self._links, self._order, self._collectives, os.getpid())
+        if size > 1:
+            self._order.later(self._collectives.plans.load, None)
         self._order.later(self._links.connect, None)
 
     def getBackendName(self) -> str:  # noqa: N802
@@ -310,9 +312,10 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         return list(torch.split(tensor, rows // self._count)) if rows else [tensor] * self._count
 
 
-def _leave(links: Links, order: Order, owner: int) -> None:
+def _leave(links: Links, order: Order, collectives: Collectives, owner: int) -> None:
     """End a group's threads in the process that started them: a forked process has the sockets, but not the threads."""
     if os.getpid() == owner:
         order.stop(GRACE_S)
         links.leave()
         order.stop(LEAVE_S)
+        collectives.close()

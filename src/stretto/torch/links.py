@@ -101,6 +101,18 @@ class Links:
         if self._left.is_set():
             self.leave()
 
+    def tell(self, name: str, value: bytes) -> None:
+        """Put a value into the store for the ranks of the group."""
+        self._store.set(f"stretto/{name}", value)
+
+    def told(self, name: str, rank: int) -> bytes:
+        """The value that a rank puts into the store; waits until it is there."""
+        return self._ask(f"stretto/{name}", rank)
+
+    def forget(self, name: str) -> None:
+        """Take a value out of the store."""
+        self._store.delete_key(f"stretto/{name}")
+
     def blame(self, failure: PeerFailed) -> None:
         """This rank was told that a peer failed, and may leave because of that: tell the others who is at fault."""
         if self.left:

@@ -56,7 +56,6 @@ class RankTree:
         Option("slices", int, 0, "as of nccl-ring and nccl-tree; 0 as NCCL"),
     ),
     serves=over_links,
-    library=50,
 )
 def nccl(request: Request, *, by: str = "simulation", channels: str = "auto", slices: int = 0) -> Plan:
     """NCCL's choice by size: ring, or for AllReduce double binary trees.

@@ -98,7 +98,6 @@ OPTIONS = (
     serves=over_links,
     auto=Candidate(per_delivery(200, first=5_000)),
     tune=10,
-    library=60,
 )
 def scale_ccl(
     request: Request,

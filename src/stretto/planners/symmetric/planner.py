@@ -66,6 +66,10 @@ FIRST_STEPS, STEPS_A_RANK = 30_000.0, 200.0
 """Steps that planning and simulating take, and more for each rank. AllReduce among 512 GPUs takes 0.13 s of CPU, among
 16,384 GPUs 0.7 s if messages are free, else 1.8 s."""
 
+FEW_OWNERS_STEPS = 60_000.0
+"""Steps that must be left for plans in which few ranks own the chunks to be searched, too. That takes 5 to 20 ms of CPU
+compiled, and 50 to 300 ms interpreted; every level of effort has them, the first plan of a running process has not."""
+
 GOLDEN = (5**0.5 - 1) / 2
 """Its multiples are spread evenly, modulo 1."""
 
@@ -90,6 +94,7 @@ def _steps(request: Request) -> float:
     transfers=lambda request: 0,  # those of the representatives are few
     auto=Candidate(_steps, leads=True, fills_links=True, ranks_from=FEWEST_RANKS, by_ranks=True),
     serves=_serves,
+    library=10,
 )
 def symmetric(request: Request) -> SymmetricPlan:
     """One rank's data is planned over orbits of links, and all other data is sent likewise."""
@@ -98,18 +103,22 @@ def symmetric(request: Request) -> SymmetricPlan:
         raise Unsupported(f"symmetric does not serve {request.topology.name}: {case}")
     if isinstance(case, Several):
         return plan_several(case)
-    plan = _by_chains(case)
+    plan = _by_chains(case, few=request.budget.left >= FEW_OWNERS_STEPS)
     if len(request.topology.accelerators) > len(case.at) and len(case.workload.collectives) == 1:
         plan = plan_below(Several(case.symmetry, case.first), completion_s(plan) / RELAYS_GAIN) or plan
     return plan
 
 
-def _by_chains(case: Case) -> SymmetricPlan:
-    """The plan by chains of cosets, which no relay takes part in."""
+def _by_chains(case: Case, few: bool) -> SymmetricPlan:
+    """The plan by chains of cosets, which no relay takes part in.
+
+    Args:
+        few: whether chunks may also have fewer owners than there are ranks.
+    """
     table = Table(*(find_routes(case.symmetry, case.at, into) for into in (False, True)))
     found = [_best_cut(case, table, ways) for ways in _mixes(case, table)]
     best = min((each for each in found if each is not None), key=lambda each: each[1].completion_s, default=None)
-    other = _by_switches(case) or _by_few_owners(case, table)
+    other = _by_switches(case) or (_by_few_owners(case, table) if few else None)
     if other is not None and (best is None or other.preference_s < _preference_s(case, *best)):
         if isinstance(other, InSwitches):
             return plan_in_switches(other, case.symmetry, case.at, case.digits, case.workload)

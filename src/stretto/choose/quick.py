@@ -1,0 +1,121 @@
+"""The first plan of a shape, at once: the best of a few planners that need hundredths of a second.
+
+The planners are asked in the order in which they are registered for it, until the steps are spent, so the same request
+gives the same plan at every rank. Kernels are interpreted: loading Numba would take longer than all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..kernels import interpreted
+from ..model.collective import Workload
+from ..model.kinds import BY_NAME
+from ..model.plan import Plan
+from ..model.targets import find_target
+from ..model.topology import ACCELERATOR, Topology, make_topology
+from ..model.variants import costing
+from ..planners import Entry, Request, asked_by, run_planner
+from ..planners.run import refusal_of
+from ..schedule.best import Answer, ask, best_of
+from .requests import PlanRequest
+
+QUICK_STEPS = 50_000.0
+"""Steps that the planners may take together: about 0.05 s of CPU. The first of them is asked whatever it takes."""
+
+FIRST_STEPS, STEPS_A_TRANSFER = 1_500.0, 16.0
+"""Steps that a fixed algorithm takes, interpreted and simulated, and more for each transfer."""
+
+ALIKE = 1.005
+"""Plans of up to this many times the least time are alike: that of the planner with the lower place is taken."""
+
+DIRECT_PLANNER = "shortest-path"
+"""The planner of data that every sender sends straight to its receiver; it serves every kind of collective."""
+
+DIRECT_ON_PLANES = "pairwise+swot"
+"""The same on optical planes, for AllToAll."""
+
+BANDWIDTH, LATENCY_S = 1e9, 10e-6
+"""Bytes/s and seconds of the links between ranks that send directly; what they are changes nothing in a plan."""
+
+SMALLEST_PART_BYTES = 1 << 18
+"""Parts of a piece are cut in three, so that a rank sends while it receives, if the thirds are at least this large."""
+
+TARGET = find_target("torch")
+"""What runs the plans."""
+
+
+def joined_directly(nodes: Sequence[int]) -> Topology:
+    """Every one of these nodes linked to every other, all alike."""
+    links = [(a, b, BANDWIDTH, LATENCY_S) for a in nodes for b in nodes if a != b]
+    return make_topology(f"{len(nodes)} ranks joined directly", [ACCELERATOR] * (max(nodes) + 1), links)
+
+
+def load_planners() -> None:
+    """Import the planners, which takes a tenth of a second of CPU."""
+    asked_by("library")
+
+
+def quick_plan(asked: PlanRequest) -> Plan:
+    """The first plan of a request."""
+    with interpreted():
+        answers = list(_answers(asked))
+    plan = best_of(answers, within=ALIKE).plan if answers else None
+    return direct_plan(asked) if plan is None else plan
+
+
+def direct_plan(asked: PlanRequest) -> Plan:
+    """The plan by which every sender sends straight to its receivers, whatever the network."""
+    net = asked.topology if asked.topology.planes else costing(joined_directly(asked.ranks), TARGET.message_s)
+    with interpreted():
+        planner = DIRECT_ON_PLANES if net.planes else DIRECT_PLANNER
+        return run_planner(planner, net, Workload((asked.collective(topology=net),)))
+
+
+def _answers(asked: PlanRequest) -> Iterator[Answer]:
+    """The plans that the steps are enough for."""
+    left = QUICK_STEPS
+    for entry in asked_by("library"):
+        cuts = [1]
+        for chunks in cuts:  # grows below
+            request = Request(asked.topology, Workload((asked.collective(chunks),)), asked.seed)
+            if refusal_of(entry.name, request) is not None:
+                break
+            steps = _steps(entry, request)
+            if steps > left and left < QUICK_STEPS:
+                break
+            left -= steps
+            answer = _ask(entry.name, request)
+            yield answer
+            if answer.plan is None:
+                break
+            if chunks == 1:
+                cuts += _more_cuts(entry, asked, answer.plan)
+
+
+def _steps(entry: Entry, request: Request) -> float:
+    """The steps that a planner takes with the simulation of its plan, about."""
+    if entry.auto is not None and entry.auto.by_ranks:
+        return entry.auto.steps(request)
+    return FIRST_STEPS + STEPS_A_TRANSFER * entry.transfers(request)
+
+
+def _more_cuts(entry: Entry, asked: PlanRequest, plan: Plan) -> list[int]:
+    """Into how many more chunks than one a planner is asked to cut a piece, one plan for each."""
+    traits = BY_NAME[asked.shape.kind]
+    if entry.cuts or not traits.whole:
+        return []
+    n = len(asked.ranks)
+    # a planner that cuts an AllReduce into parts for the ranks itself needs no chunk for each rank
+    parts = 1 if traits.reduces_to_all and plan.workload.chunk_count > 1 else n
+    thirds = [3 * parts] if asked.size_bytes >= 3 * n * SMALLEST_PART_BYTES else []
+    return [chunks for chunks in (parts, *thirds) if chunks > 1]
+
+
+def _ask(planner: str, request: Request) -> Answer:
+    def plan() -> Plan:
+        return run_planner(
+            planner, request.topology, request.workload, seed=request.seed, effort=str(QUICK_STEPS / 1e6), target=TARGET
+        )
+
+    return ask(planner, plan)

@@ -1,0 +1,325 @@
+"""Which plan each call of a group runs by: first a quick one, then a better one, from the same call on at all ranks.
+
+Every rank makes the first plan of a shape by itself. At the second call of the shape rank 0 asks for a better one,
+which a process of its own makes (:mod:`stretto.choose.planning`), or finds on disk. All ranks then change to it as
+follows, by notes beside the collectives, so that as a rule no call waits for a note:
+
+1. *Prepare.* Rank 0 puts the plan into the store. Each rank takes it from there, lowers it, and says that it is ready.
+2. *Count.* When all are ready, rank 0 asks how many calls of the shape each has begun. A rank that answers may begin
+   ``SLACK`` more of them by the old plan; only one that wants to begin yet another one waits for what follows.
+3. *Change.* Rank 0 says the number of the call from which on the new plan is used: the largest count, and ``SLACK``.
+   No rank has begun that call, and all begin it by the new plan.
+
+The calls of a shape come in the same order at all ranks, so their numbers agree. Nobody changes before rank 0 has said
+so: if it leaves, or a rank leaves that has not counted, all go on by the old plan. Which plans earlier runs have kept
+on disk, rank 0 says at the first call; these are used from the first call on.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import partial
+from queue import SimpleQueue
+
+from ..choose.kept import Kept, unpacked
+from ..choose.library import Library, Recipe
+from ..choose.planning import planner
+from ..choose.quick import load_planners
+from ..choose.requests import Shape, code_digest
+from ..model.errors import PeerFailed
+from ..model.kinds import KINDS
+from .links import Links
+
+SLACK = 2
+"""Calls of a shape that a rank may begin by the old plan after it has counted. One round of notes takes about as long
+as a collective, so with 2 hardly a call waits; more would only put off the better plan."""
+
+ASKED_AT = 2
+"""The call of a shape at which a better plan is asked for: one that is called once needs none."""
+
+LOOK_S = 0.5
+"""Seconds between two looks at whether the others are there, for a call that waits."""
+
+NEVER = 2**63
+"""The number of a call that never comes: all go on by the old plan."""
+
+END_S = 5.0
+"""Seconds that the thread which prepares plans gets to end."""
+
+TAG = -3
+"""Of the notes; those of programs are not negative."""
+
+_NOTE = struct.Struct("!BBxxIIQQ")  # word, kind, rank, root, size, number
+_INDEX = "plans"
+
+
+class Word(IntEnum):
+    """What a note says."""
+
+    PREPARE = 1
+    READY = 2
+    UNABLE = 3
+    COUNT = 4
+    COUNTED = 5
+    CHANGE = 6
+    WAITING = 7
+
+
+@dataclass
+class _Use:
+    """The use of a shape at this rank.
+
+    Attributes:
+        shape: the shape.
+        recipe: the plan of now; None before the first call.
+        begun: the calls that have begun.
+        limit: if rank 0 has counted, the calls that may begin before it says more.
+        next, change_at: the better plan, and the calls after which it is used.
+    """
+
+    shape: Shape
+    recipe: Recipe | None = None
+    begun: int = 0
+    limit: int | None = None
+    next: Recipe | None = None
+    change_at: int | None = None
+
+
+@dataclass
+class _Round:
+    """What rank 0 has heard about the better plan of a shape."""
+
+    ready: set[int] = field(default_factory=set)
+    counts: dict[int, int] = field(default_factory=dict)
+
+
+class Plans:
+    """The plans of a group at one rank.
+
+    Args:
+        kept: the plans on disk; they are read at rank 0 alone.
+    """
+
+    def __init__(self, library: Library, links: Links, kept: Kept | None = None) -> None:
+        self._library, self._links = library, links
+        self._kept = kept or Kept.from_environment()
+        self._changed = threading.Condition()
+        self._uses: dict[Shape, _Use] = {}
+        self._rounds: dict[Shape, _Round] = {}
+        self._known: dict[Shape, str] | None = None
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        links.inbox.listeners[TAG] = self._hear
+
+    def recipe(self, kind: str, size_bytes: int, root: int, direct: bool, timeout_s: float) -> Recipe:
+        """How to run the next call of a shape; every rank asks once for each call, in the order of the calls.
+
+        Raises:
+            PeerFailed: this call has to wait for rank 0, and that does not answer.
+        """
+        if direct:
+            return self._library.recipe(kind, size_bytes, root, direct=True)
+        shape = Shape.of(kind, size_bytes, root)
+        with self._changed:
+            use = self._uses.setdefault(shape, _Use(shape))
+        if use.recipe is None:
+            use.recipe = self._first(shape)
+        with self._changed:
+            if use.limit is not None and use.begun >= use.limit:
+                self._await_change(use, timeout_s)
+            if use.change_at is not None and use.begun >= use.change_at:
+                assert use.next is not None
+                use.recipe, use.next, use.change_at = use.next, None, None
+            use.begun += 1
+        asks = self._library.rank == 0 and self._library.effort is not None
+        if asks and use.begun == ASKED_AT and shape not in (self._known or {}):
+            self._later(partial(self._ask, shape))
+        return use.recipe
+
+    def load(self) -> None:
+        """Load what the first call needs besides the network; called while the ranks connect."""
+        load_planners()
+        if self._keeps:
+            code_digest()
+
+    def close(self) -> None:
+        """Change no plan any more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._jobs.put(None)
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(END_S)
+
+    @property
+    def _keeps(self) -> bool:
+        """Whether this rank looks for plans on disk."""
+        return self._library.rank == 0 and self._library.effort is not None and self._kept.folder is not None
+
+    # --- the first plan ---------------------------------------------------------------------------
+
+    def _first(self, shape: Shape) -> Recipe:
+        """The first plan of a shape: one that was kept, or a quick one."""
+        if self._known is None:
+            self._known = self._begin()
+        name = self._known.get(shape)
+        plan = unpacked(self._links.told(f"{_INDEX}/{shape.name}", 0), name) if name else None
+        if plan is None:
+            return self._library.recipe(shape.kind, shape.size_bytes, shape.root)
+        return self._library.recipe_of(plan)
+
+    def _begin(self) -> dict[Shape, str]:
+        """The names of the requests whose plans were kept by earlier runs, by shape: rank 0 tells all."""
+        if self._library.rank == 0:
+            names = {}
+            if self._keeps:
+                request = self._library.request(Shape(KINDS[0], 0, 0))
+                for name in self._kept.shapes(request.network):
+                    shape = Shape.named(name.removeprefix(f"{request.network}-"))
+                    content = self._kept.find(name)
+                    if shape is not None and content is not None:
+                        names[shape.name] = name
+                        self._links.tell(f"{_INDEX}/{shape.name}", content)
+            self._links.tell(_INDEX, json.dumps(names).encode())
+        names = json.loads(self._links.told(_INDEX, 0))
+        return {shape: name for text, name in names.items() if (shape := Shape.named(text)) is not None}
+
+    # --- the better plan --------------------------------------------------------------------------
+
+    def _ask(self, shape: Shape) -> None:
+        """Ask the planner's process, at rank 0."""
+
+        def answered(content: bytes | None, reason: str) -> None:
+            if content is None:
+                self._say(f"no better plan for {shape.kind}: {reason}; calls go on by the first one")
+            else:
+                self._later(partial(self._propose, shape, content, request.name))
+
+        request = self._library.request(shape)
+        planner().ask(request, answered)
+
+    def _propose(self, shape: Shape, content: bytes, name: str) -> None:
+        """Let all ranks change to a plan."""
+        if unpacked(content, name) is None:
+            return  # the first plan is as good
+        self._rounds[shape] = _Round()
+        self._links.tell(f"better/{shape.name}", name.encode() + b"\n" + content)
+        self._tell_all(Word.PREPARE, shape)
+
+    def _prepare(self, shape: Shape) -> None:
+        """Take a plan from the store and lower it."""
+        try:
+            name, _, content = self._links.told(f"better/{shape.name}", 0).partition(b"\n")
+            plan = unpacked(content, name.decode())
+            assert plan is not None, "rank 0 proposes plans"
+            recipe = self._library.recipe_of(plan)
+            assert recipe.digest and recipe.program.steps, "both are wanted at the first call"
+        except Exception as error:
+            self._say(f"cannot use the better plan for {shape.kind}: {type(error).__name__}: {error}")
+            self._answer(Word.UNABLE, shape)
+            return
+        with self._changed:
+            self._uses.setdefault(shape, _Use(shape)).next = recipe
+        self._answer(Word.READY, shape)
+
+    def _hear(self, note: bytes) -> None:
+        """Act on a note; called in the threads that receive from other ranks."""
+        word, kind, rank, root, size, number = _NOTE.unpack(note)
+        shape = Shape(KINDS[kind % len(KINDS)], size, root)
+        if word == Word.PREPARE:
+            self._later(partial(self._prepare, shape))
+            return
+        with self._changed:
+            use = self._uses.setdefault(shape, _Use(shape))
+            if word == Word.COUNT:
+                use.limit = use.begun + SLACK
+                self._answer(Word.COUNTED, shape, use.begun)
+            elif word == Word.CHANGE:
+                use.change_at, use.limit = None if number == NEVER else number, None
+                self._changed.notify_all()
+            elif shape in self._rounds:
+                self._collect(Word(word), shape, rank, number)
+
+    def _collect(self, word: Word, shape: Shape, rank: int, number: int) -> None:
+        """At rank 0: count what ranks say. The caller has the lock."""
+        heard = self._rounds[shape]
+        if word == Word.WAITING:
+            missing = [m for r, m in self._links.everyone().items() if r not in heard.counts]
+            if any(messages.failure is not None for messages in missing):
+                del self._rounds[shape]
+                self._tell_all(Word.CHANGE, shape, NEVER)
+        elif word == Word.UNABLE:
+            del self._rounds[shape]  # nobody has counted, so all go on by the old plan
+        elif word == Word.READY:
+            heard.ready.add(rank)
+            if len(heard.ready) == self._library.size:
+                self._later(partial(self._links.forget, f"better/{shape.name}"))
+                self._tell_all(Word.COUNT, shape)
+        else:
+            heard.counts[rank] = number
+            if len(heard.counts) == self._library.size:
+                del self._rounds[shape]
+                self._tell_all(Word.CHANGE, shape, max(heard.counts.values()) + SLACK)
+
+    def _await_change(self, use: _Use, timeout_s: float) -> None:
+        """Wait until rank 0 has said from which call on the better plan is used. The caller has the lock."""
+        waited_s = 0.0
+        while use.limit is not None and use.begun >= use.limit:
+            if self._closed or self._links.left:
+                raise PeerFailed(f"rank {self._library.rank}", "it leaves the group")
+            if waited_s > timeout_s:
+                raise PeerFailed("rank 0", f"it has not said within {timeout_s:g} s which plan is next")
+            first = self._links.everyone().get(0)
+            if first is not None and first.failure is not None:
+                use.limit = None  # it has said nothing, so nobody changes
+                return
+            if waited_s:
+                self._answer(Word.WAITING, use.shape)
+            self._changed.wait(LOOK_S)
+            waited_s += LOOK_S
+
+    # --- notes and work ---------------------------------------------------------------------------
+
+    def _note(self, word: Word, shape: Shape, number: int) -> bytes:
+        return _NOTE.pack(word, KINDS.index(shape.kind), self._library.rank, shape.root, shape.size_bytes, number)
+
+    def _tell_all(self, word: Word, shape: Shape, number: int = 0) -> None:
+        """Send a note from rank 0 to all, itself last."""
+        note = self._note(word, shape, number)
+        for messages in self._links.everyone().values():
+            messages.note(TAG, note)
+        self._later(partial(self._hear, note))
+
+    def _answer(self, word: Word, shape: Shape, number: int = 0) -> None:
+        """Send a note to rank 0."""
+        note = self._note(word, shape, number)
+        if self._library.rank == 0:
+            self._later(partial(self._hear, note))
+        else:
+            self._links.everyone()[0].note(TAG, note)
+
+    def _later(self, job: Callable[[], None]) -> None:
+        """Do something in the thread of this group that prepares plans."""
+        with self._changed:
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._work, name="plans of a group", daemon=True)
+                self._thread.start()
+        self._jobs.put(job)
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None and not self._closed:
+            try:
+                job()
+            except Exception as error:  # calls go on by the plans that they have
+                if not self._closed and not self._links.left:
+                    self._say(f"{type(error).__name__}: {error}")
+
+    def _say(self, text: str) -> None:
+        print(f"stretto, rank {self._library.rank}: {text}", file=sys.stderr, flush=True)
