@@ -1,7 +1,9 @@
 """Do several TCP connections carry more between two processes than one? On an emulated link, and on loopback.
 
-Processes stand in a ring and each sends a buffer to the next, over 1, 2 or 4 connections: whichever takes bytes gets
-the next 256 KiB. Both directions of the emulated link (``--only wan``, root) are busy at once. Prints seconds until all
+Processes stand in a ring and each sends a buffer to the next, over 1 to 16 connections: whichever takes bytes gets
+the next piece. Both directions of an emulated link (root) are busy at once: ``wan`` has neither caps nor loss, on
+``capped`` a flow gets an eighth of the link, and on ``lossy`` 1 % of packets of 1,500 bytes are lost at a round trip of
+100 ms. Prints seconds until all
 have all, the median and the spread over repeats in turns, and CPU seconds over all processes.
 """
 
@@ -18,17 +20,21 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from stretto import emulator
+from stretto.emulator import Rough
 from stretto.runtime.local import Place
 from stretto.topologies import load_topology
 
-STREAMS = (1, 2, 4)
-PIECE_BYTES = 1 << 18
+STREAMS = (1, 2, 4, 8, 16)
+PIECE_BYTES = 1 << 16
+UNSENT_BYTES = 1 << 16
 CASES = {
-    "wan": ("line:2?bandwidth=5MB/s&latency=0s", 2, 16_000_000),
-    "loopback": (None, 2, 64_000_000),
-    "loopback8": (None, 8, 16_000_000),
+    "wan": ("line:2?bandwidth=5MB/s&latency=0s", 2, 16_000_000, {}),
+    "loopback": (None, 2, 64_000_000, {}),
+    "loopback8": (None, 8, 16_000_000, {}),
+    "capped": ("line:2?bandwidth=4MB/s&latency=20ms", 2, 16_000_000, {(0, 1): Rough(cap=0.5e6)}),
+    "lossy": ("line:2?bandwidth=4MB/s&latency=50ms", 2, 16_000_000, {(0, 1): Rough(loss=0.01, packet_bytes=1500)}),
 }
-"""For each case the network to emulate, how many processes, and the bytes that each sends."""
+"""For each case the network to emulate, how many processes, the bytes that each sends, and how rough its cables are."""
 
 
 def exchange(outgoing: list[socket.socket], incoming: list[socket.socket], size: int) -> None:
@@ -66,6 +72,7 @@ def process(place: Place, size: int, repeats: int, congestion: str, pipe: Connec
     incoming = {n: [listener.accept()[0] for _ in range(n)] for n in STREAMS}
     for sock in (s for same in [*outgoing.values(), *incoming.values()] for s in same):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
         if congestion:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, congestion.encode())
     for _ in range(repeats):
@@ -105,11 +112,11 @@ def main() -> None:
     arguments = parser.parse_args()
     print("| case | connections | s | least to most | CPU s |\n|---|---|---|---|---|")
     for case in [arguments.only] if arguments.only else CASES:
-        spec, ranks, size = CASES[case]
+        spec, ranks, size, rough = CASES[case]
         with contextlib.ExitStack() as stack:
             places = [Place()] * ranks
             if spec is not None:
-                places = list(stack.enter_context(emulator.built(load_topology(spec))).values())
+                places = list(stack.enter_context(emulator.built(load_topology(spec), rough=rough)).values())
             for n, rows in measured(places, size, arguments.repeats, arguments.congestion).items():
                 walls = [wall for wall, _ in rows]
                 print(f"| {case} | {n} | {statistics.median(walls):.3f} | {min(walls):.3f} to {max(walls):.3f} | "

@@ -20,11 +20,11 @@ from ..simulate.rates import delays_of
 from .fabric import FabricSwitch
 from .namespaces import PREFIX, built, clean, enter, network, refusal
 from .scaling import WIDEST, Scaling, fitting, fitting_scale, scaled
-from .shaping import has_netem, reserved
+from .shaping import Rough, has_netem, reserved
 
 __all__ = [
-    "PREFIX", "WIDEST", "Emulated", "Scaling", "built", "clean", "emulate", "enter", "fitting", "fitting_scale",
-    "has_netem", "network", "refusal", "scaled",
+    "PREFIX", "WIDEST", "Emulated", "Rough", "Scaling", "built", "clean", "emulate", "enter", "fitting",
+    "fitting_scale", "has_netem", "network", "refusal", "scaled",
 ]  # fmt: skip
 
 

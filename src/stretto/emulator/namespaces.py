@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import math
 import os
 import shutil
 import signal
@@ -24,7 +25,7 @@ from ..model.topology import Topology
 from ..runtime.local import Place
 from ..runtime.mesh import mark
 from . import fabric
-from .shaping import Shares, cables, has_netem, packet_bytes, reserved, shapes
+from .shaping import Rough, Shares, cables, has_netem, packet_bytes, reserved, shapes, wire_share
 
 PREFIX = "stretto-"
 CONGESTION = "cubic"
@@ -81,11 +82,13 @@ def built(
     circuits: Mapping[tuple[int, int], Collection[int]] | None = None,
     *,
     relayed: bool = False,
+    rough: Mapping[tuple[int, int], Rough] | None = None,
 ) -> Iterator[dict[int, Place]]:
     """The place of each node's process, while the network exists.
 
     Args:
         relayed: on a kernel without netem, let a process delay the packets (:mod:`.relay`); without it nothing does.
+        rough: for some cables, the lower node first, what else happens to packets there; that process does it.
         hops: the next nodes; by the fewest cables for destinations that are not in it. A pair has as many subflows
             as there are here, in both directions the same number.
         shares: for some links, shares that are reserved for the subflows from one node to another.
@@ -103,7 +106,10 @@ def built(
     clean()
     delayed = has_netem()
     guard = _guard()
+    rough = rough or {}
+    most = min((each.packet_bytes for each in rough.values() if each.packet_bytes), default=0)
     slow = [] if delayed or not relayed else [pair for pair in cables(topology) if max(_latencies(topology, *pair)) > 0]
+    slow = sorted({*slow, *rough})
     relay = None
     topology = fabric.managed(topology) if topology.planes else topology
     numbers: dict[int, dict[int, set[int]]] = {v: {} for v in range(topology.node_count)}
@@ -112,15 +118,15 @@ def built(
     for (source, to), over in (circuits or {}).items():
         numbers[source].setdefault(to, {0}).update(over)
     try:
-        _batch("ip", _build(topology, slow))
-        relay = _relay(topology, slow) if slow else None
+        _batch("ip", _build(topology, slow, most))
+        relay = _relay(topology, slow, rough, most) if slow else None
         for v in range(topology.node_count):
             _batch("ip", _addresses(topology, v), _name(v))
         for v in range(topology.node_count):
             _batch("ip", _routes(topology, v, hops or {}), _name(v))
             _batch(
                 "tc",
-                [*shapes(topology, v, delayed, shares or {}, _address), *fabric.carry(topology, v, delayed)],
+                [*shapes(topology, v, delayed, shares or {}, _address, most), *fabric.carry(topology, v, delayed)],
                 _name(v),
             )
             settings = {
@@ -148,9 +154,17 @@ def _latencies(topology: Topology, a: int, b: int) -> tuple[float, float]:
     return there if there is not None else back or 0.0, back if back is not None else there or 0.0
 
 
-def _relay(topology: Topology, slow: list[tuple[int, int]]) -> subprocess.Popen[str]:
+def _relay(
+    topology: Topology, slow: list[tuple[int, int]], rough: Mapping[tuple[int, int], Rough], most: int
+) -> subprocess.Popen[str]:
     """Start the process that passes the frames of these cables; returns when their devices are there."""
-    ends = [[_name(a), f"to{b}", _name(b), f"to{a}", *_latencies(topology, a, b)] for a, b in slow]
+    ends = []
+    for a, b in slow:
+        each = rough.get((a, b), Rough())
+        cap = each.cap * wire_share(topology, most) if math.isfinite(each.cap) else 0.0
+        treated = [each.loss, cap, each.seed]
+        latencies = (0.0, 0.0) if has_netem() else _latencies(topology, a, b)
+        ends.append([_name(a), f"to{b}", _name(b), f"to{a}", *latencies, *treated])
     program = [sys.executable, "-E", "-S", str(Path(__file__).with_name("relay.py"))]
     process = subprocess.Popen(
         program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -162,7 +176,7 @@ def _relay(topology: Topology, slow: list[tuple[int, int]]) -> subprocess.Popen[
     if not process.stdout.readline():
         reason = process.communicate()[1].strip().rpartition("\n")[2]
         raise Unsupported(f"the process that delays packets ended: {reason}")
-    mtu = packet_bytes(topology)
+    mtu = packet_bytes(topology, most)
     for name, device in {(end[i], end[i + 1]) for end in ends for i in (0, 2)}:
         _batch("ip", [f"link set {device} mtu {mtu}"], str(name))
     return process
@@ -195,11 +209,11 @@ def _address(node: int) -> str:
     return f"10.255.{node >> 8}.{node & 255}"
 
 
-def _build(topology: Topology, slow: list[tuple[int, int]]) -> list[str]:
+def _build(topology: Topology, slow: list[tuple[int, int]], most: int) -> list[str]:
     """Make the namespaces, and veth pairs whose ends are named after the node at the other end. Cables that are
     ``slow`` are left out: the process that delays their packets makes them."""
     lines = [f"netns add {_name(v)}" for v in range(topology.node_count)]
-    mtu = packet_bytes(topology)
+    mtu = packet_bytes(topology, most)
     for a, b in sorted({*cables(topology)} - {*slow}):
         peer = f"peer name to{a} netns {_name(b)} mtu {mtu}"
         lines.append(f"link add to{b} netns {_name(a)} mtu {mtu} type veth {peer}")

@@ -7,9 +7,11 @@ it among them.
 
 from __future__ import annotations
 
+import math
 import subprocess
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -55,15 +57,34 @@ def _kernel_takes(commands: str) -> bool:
     return subprocess.run(line, capture_output=True).returncode == 0
 
 
-def packet_bytes(topology: Topology) -> int:
-    """The size of full packets."""
+@dataclass(frozen=True)
+class Rough:
+    """What a cable does to packets besides its bandwidth and latency; a process does it (:mod:`.relay`).
+
+    Attributes:
+        loss: the share of packets that are lost, at random, in each direction.
+        cap: bytes/s of payload that one flow (a connection's packets in one direction) gets at most.
+        packet_bytes: the most bytes of a packet of the network; 0 for those of :func:`packet_bytes`.
+        seed: of what is lost.
+    """
+
+    loss: float = 0.0
+    cap: float = math.inf
+    packet_bytes: int = 0
+    seed: int = 0
+
+
+def packet_bytes(topology: Topology, most: int = 0) -> int:
+    """The size of full packets, at most ``most`` if that is not 0."""
+    if most:
+        return min(most, packet_bytes(topology))
     slowest = float(min(topology.bandwidth.min(initial=np.inf), *(p.bandwidth for p in topology.planes), np.inf))
     return round(min(max(slowest * PACKET_S, LEAST_PACKET), MOST_PACKET))
 
 
-def wire_share(topology: Topology) -> float:
-    """Bytes on the wire for each byte of payload in a full packet."""
-    packet = packet_bytes(topology)
+def wire_share(topology: Topology, most: int = 0) -> float:
+    """Bytes on the wire for each byte of payload in a full packet; ``most`` as in :func:`packet_bytes`."""
+    packet = packet_bytes(topology, most)
     return (packet + FRAME_BYTES) / (packet - SEGMENT_HEADERS)
 
 
@@ -95,8 +116,10 @@ def reserved(plan: Plan) -> Shares:
     }
 
 
-def shapes(topology: Topology, v: int, delayed: bool, shares: Shares, address: Callable[[int], str]) -> list[str]:
-    """The tc commands of each link out of a node, with its delay if the kernel can.
+def shapes(
+    topology: Topology, v: int, delayed: bool, shares: Shares, address: Callable[[int], str], most: int = 0
+) -> list[str]:
+    """The tc commands of each link out of a node, with its delay if the kernel can. ``most``: see :func:`packet_bytes`.
 
     The reverse of a link that has no opposite link carries only acknowledgements, at the rate of the link.
     """
@@ -106,7 +129,7 @@ def shapes(topology: Topology, v: int, delayed: bool, shares: Shares, address: C
         if v in (a, b):
             to = b if v == a else a
             i = link.get((v, to), link.get((to, v), 0))
-            rate = topology.bandwidth[i] * wire_share(topology)
+            rate = topology.bandwidth[i] * wire_share(topology, most)
             link_shares = shares.get(link.get((v, to), -1))
             microseconds = round(topology.latency_s[i] * 1e6) if delayed else 0
             if link_shares:
