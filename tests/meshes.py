@@ -15,7 +15,7 @@ from stretto.runtime import content
 from stretto.runtime.connect import join, listen
 from stretto.runtime.credentials import Credentials
 from stretto.runtime.execute import execute
-from stretto.runtime.mesh import Mesh
+from stretto.runtime.mesh import FIRST_LANE, Mesh
 from stretto.runtime.recorded import Trace
 
 CREDENTIALS = Credentials(bytes(range(32)))
@@ -26,13 +26,15 @@ def meshes(
     timeout_s: float = 5.0,
     credentials: dict[int, Credentials] | Credentials = CREDENTIALS,
     subflows: int = 1,
+    lanes: int = 1,
 ) -> dict[int, Mesh | PeerFailed]:
     """Connect these nodes to each other; whoever cannot has the reason in its place.
 
     Args:
         credentials: of all nodes, or by node where some differ from the others.
+        subflows, lanes: connections of each pair, and how many send the transfers of the first one.
     """
-    counts = dict.fromkeys(nodes, range(subflows))
+    counts = dict.fromkeys(nodes, (*range(subflows), *range(FIRST_LANE, FIRST_LANE + lanes - 1)))
     listeners = {v: listen() for v in nodes}
     addresses = {v: ("127.0.0.1", s.getsockname()[1]) for v, s in listeners.items()}
     names = {v: f"node {v}" for v in nodes}
@@ -53,9 +55,9 @@ def meshes(
 class Threads:
     """A mesh for each of ``count`` nodes, reused from plan to plan; a plan's nodes take the first of them."""
 
-    def __init__(self, count: int, subflows: int, credentials: Credentials = CREDENTIALS) -> None:
+    def __init__(self, count: int, subflows: int, credentials: Credentials = CREDENTIALS, lanes: int = 1) -> None:
         self.count = count
-        self.meshes = meshes(list(range(count)), credentials=credentials, subflows=subflows)
+        self.meshes = meshes(list(range(count)), credentials=credentials, subflows=subflows, lanes=lanes)
         self.pool = ThreadPoolExecutor(count)
         self.traces: dict[int, Trace] = {}
         """Of the last plan, by node."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+
 import numpy as np
 import pytest
 
 from stretto.lower import ChunkSteps, Steps, Version
 from stretto.runtime.buffers import Buffers
 from stretto.runtime.incoming import PIECE_BYTES, Landing
+from stretto.runtime.mesh import Connection
 
 COUNT = PIECE_BYTES // 4 + 10
 
@@ -25,11 +28,16 @@ def test_arrivals_are_added_in_order_in_place_and_only_the_early_one_is_kept(ord
         landing = Landing(slot, row, copies=False)
         assert (landing.version is None) == slot.comes_early(row)
         data = memoryview(parts[row]).cast("B")
-        landing.ahead = len(data)
-        while landing.ahead:
-            target = landing.target()
-            target[:] = data[landing.received : landing.received + len(target)]
-            landing.fill()
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            c = Connection(ours, 1)
+            half = len(data) // 8 * 4
+            for c.place, c.due in ((half, len(data) - half), (0, half)):  # the second part comes first
+                while c.due:
+                    target = landing.target(c)
+                    target[:] = data[c.place : c.place + len(target)]
+                    landing.fill(c)
+        assert landing.received == len(data)
         landing.finish()
     slot.finish()
     assert np.array_equal(own, wanted)

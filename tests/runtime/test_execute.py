@@ -47,7 +47,7 @@ PLANS = examples(40)
 
 @pytest.fixture(scope="module")
 def threads():
-    made = Threads(12, subflows=2)
+    made = Threads(12, subflows=2, lanes=3)
     yield made
     made.close()
 

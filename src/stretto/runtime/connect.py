@@ -22,7 +22,7 @@ from .channel import Wire
 from .credentials import Credentials
 from .door import Door
 from .handshake import Dropped, End, shake
-from .mesh import Connection, Mesh
+from .mesh import FIRST_LANE, MOST_CONNECTIONS, Connection, Mesh
 
 Address = tuple[str, int]
 
@@ -119,6 +119,34 @@ def meet(
         called = {**names, **further}
         more: dict[str, Any] = {"near": near, "subflows": subflows, "look": look}
         return join(node, listener, everyone, called, credentials, timeout_s=timeout_s, **more)
+
+
+def widen(
+    mesh: Mesh,
+    wanted: Mapping[int, int],
+    share: Callable[[Any], Sequence[Any]],
+    host: str,
+    credentials: Credentials,
+    *,
+    timeout_s: float = 60.0,
+) -> None:
+    """Give some pairs more connections, which send parts of the same transfers. Every node of the mesh calls this.
+
+    Args:
+        wanted: for some peers the connections that the pair is to have in all, at most ``MOST_CONNECTIONS``; the same
+            at both ends. A pair keeps those that it has.
+        share: publishes this node's value, and returns those of all nodes in the order of ``mesh.names``.
+    """
+    with contextlib.closing(listen(host)) as listener:
+        mine = [host, listener.getsockname()[1]]
+        addresses = {v: (str(there), int(port)) for v, (there, port) in zip(mesh.names, share(mine), strict=True)}
+        lanes: dict[int, range] = {}
+        for peer in addresses:
+            have = len(mesh.peers[peer][0].lanes) if peer != mesh.node else 1
+            count = min(wanted.get(peer, 1), MOST_CONNECTIONS)
+            lanes[peer] = range(FIRST_LANE + have - 1, FIRST_LANE + count - 1)
+        further = join(mesh.node, listener, addresses, mesh.names, credentials, timeout_s=timeout_s, subflows=lanes)
+    mesh.widen(further.connections)
 
 
 def _call(node: int, end: End, address: Address, name: str, credentials: Credentials, deadline: float) -> Wire:

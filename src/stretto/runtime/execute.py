@@ -123,7 +123,7 @@ class Run:
         self.connections = [c for connections in self.peers.values() for c in connections]
         self.trace = Trace()
         for c in self.connections:
-            c.begin(Queue(program.plan.sharing == "fair"))
+            c.begin(Queue(program.plan.sharing == "fair") if c.lead is c else c.lead.outgoing)
             limit_rate(c.sock, math.inf if self.pace is None else self._largest_rate(c) / self.pace)
         self.timed = program.plan.sharing == "timed"
         self.active = set(self.connections)
@@ -142,7 +142,7 @@ class Run:
     def _largest_rate(self, c: Connection) -> float:
         """The largest rate at which the plan sends on a connection, bytes/s."""
         to_peer = [send for send in self.steps.sends.values() if c.peer in send.to]
-        sends = [s for s in to_peer if self.connection(c.peer, s.subflow) is c]
+        sends = [s for s in to_peer if self.connection(c.peer, s.subflow) is c.lead]
         return largest_rate(sends, timed=self.program.plan.sharing == "timed")
 
     # --- the loop ---------------------------------------------------------------------------------
@@ -269,8 +269,8 @@ class Run:
             start = self.start + send.start_s * self.pace - AHEAD_S if self.timed else time.monotonic()
         for peer in send.to:
             c = self.connection(peer, send.subflow)
-            c.outgoing.add(Outgoing(row, content, rate, send.priority, start))
-            self.active.add(c)
+            c.outgoing.add(Outgoing(row, content, rate, send.priority, start, len(c.lanes)))
+            self.active.update(c.lanes)
 
     def _end_turns(self) -> None:
         """Tell the ranks that wait for circuits which of them are up."""
@@ -309,11 +309,15 @@ class Run:
             self.watch(c)
 
     def _send(self, c: Connection, now: float) -> bool:
-        """Send up to ``BATCHES_AT_ONCE`` batches; returns whether there is more to send now."""
-        for _ in range(BATCHES_AT_ONCE):
+        """Send up to ``BATCHES_AT_ONCE`` batches; returns whether there is more to send now.
+
+        Of several lanes each takes one segment, and leaves the next one to whichever has room for it.
+        """
+        alone = len(c.lead.lanes) == 1
+        for _ in range(BATCHES_AT_ONCE if alone else 1):
             if c.broken or c.closed is not None:
                 return False
-            while c.unsent_bytes < BATCH_BYTES and self._collect(c, now):
+            while c.unsent_bytes < (BATCH_BYTES if alone else 1) and self._collect(c, now):
                 pass
             if not c.unsent:
                 if c.outgoing.wake_at < math.inf:
@@ -321,7 +325,10 @@ class Run:
                 return False
             c.flush()
             while c.under_way and c.under_way[0][1] <= c.sent_bytes:
-                self._gone(c.under_way.popleft()[0], c)
+                out = c.under_way.popleft()[0]
+                out.under_way -= 1
+                if out.gone:
+                    self._gone(out, c)
             if c.unsent:
                 return False  # the selector tells when the kernel takes more
         return True
@@ -333,9 +340,9 @@ class Run:
             return False
         out, piece = segment
         self.trace.sent_s.setdefault(out.row, now - self.start)
-        c.queue(encode(Kind.DATA, self.number, out.row, len(piece), self.call, out.total), piece)
-        if out.finished:
-            c.under_way.append((out, c.sent_bytes + c.unsent_bytes))
+        offset = out.offset - len(piece)
+        c.queue(encode(Kind.DATA, self.number, out.row, len(piece), self.call, out.total, offset), piece)
+        c.under_way.append((out, c.sent_bytes + c.unsent_bytes))
         return True
 
     def _gone(self, out: Outgoing, c: Connection) -> None:
@@ -374,7 +381,7 @@ class Run:
     def needs(self, c: Connection) -> bool:
         """Whether something is still to be received or sent on a connection."""
         return (
-            any(self.connection(to, self.steps.sends[row].subflow) is c for row, to in self.unsent)
+            any(self.connection(to, self.steps.sends[row].subflow) is c.lead for row, to in self.unsent)
             or any(self.connection(source, 0) is c for _, source in self.signals)
             or any(not self.incoming.is_complete(row) for row in self.incoming.missing_on(c))
         )
@@ -382,7 +389,7 @@ class Run:
     def fail(self, peer: int, reason: str, row: int | None = None) -> NoReturn:
         """Give up because of a peer, naming a transfer that cannot complete."""
         self.culprit = peer
-        coming = [row for c in self.peers.get(peer, ()) for row in self.incoming.missing_on(c)]
+        coming = [row for c in self.peers.get(peer, ()) if c.lead is c for row in self.incoming.missing_on(c)]
         of_peer = [*coming, *sorted(r for r, to in self.unsent if to == peer)]
         others = [*sorted(self.incoming.missing), *sorted(r for r, _ in self.unsent), *sorted(self.waits)]
         rows = [row] if row is not None else [*of_peer, *others]

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ..model.topology import printable
-from .buffers import Slot, as_bytes
+from .buffers import Array, Slot, as_bytes
 from .mesh import READ_BYTES, Connection
 from .wire import HEADER, Frame, Kind, Malformed, decode
 
@@ -45,7 +45,7 @@ class Incoming:
 
     def missing_on(self, c: Connection) -> list[int]:
         """The rows that have not arrived on a connection."""
-        return [row for row in sorted(self.missing) if self.origin[row] is c]
+        return [row for row in sorted(self.missing) if self.origin[row] is c.lead]
 
     def is_complete(self, row: int) -> bool:
         """Whether all bytes of a row are here, though its arrival may yet be delayed."""
@@ -73,7 +73,7 @@ class Incoming:
             if count == 0:
                 self.run.closed(c, "it closed the connection" if c.said_bye else DIED)
                 return
-            c.heard_at = time.monotonic()
+            c.heard_at = c.main.heard_at = time.monotonic()
             self.look(c)
             if count < READ_BYTES:  # the kernel had no more
                 return
@@ -114,9 +114,10 @@ class Incoming:
         if frame.kind is Kind.PING:
             pass
         elif frame.run > self.run.number:
-            if self.run.needs(c):
-                self.run.fail(c.peer, f"it sent {frame.kind.name} of run {frame.run} in run {self.run.number}")
             c.ahead = frame
+            # what came before it on another lane may still be under way
+            if all(lane.ahead is not None for lane in c.lead.lanes) and self.run.needs(c):
+                self.run.fail(c.peer, f"it sent {frame.kind.name} of run {frame.run} in run {self.run.number}")
             c.done = max(c.done, self.run.number)
             self.run.watch(c)
         elif frame.kind is Kind.DONE:
@@ -143,17 +144,20 @@ class Incoming:
 
     def _take_data(self, c: Connection, frame: Frame, may_park: bool = True) -> None:
         row = frame.row
-        if self.origin.get(row) is not c or row not in self.missing:
+        if self.origin.get(row) is not c.lead or row not in self.missing:
             self.run.fail(c.peer, f"it sent data of row {row}, which does not come from it (or came before)")
         receive = self.steps.receives[row]
         slot = self.buffers.slots[receive.chunk]
         if frame.total and frame.total != slot.size:
             self.run.fail(c.peer, f"it sends {frame.total} bytes where {slot.size} are due", row)
         landing = self.landings.get(row)
-        received = landing.received if landing is not None else 0
-        if received + frame.length > slot.size or (frame.length == 0 and (slot.size or landing is not None)):
-            self.run.fail(c.peer, f"it sent {received + frame.length} bytes where {slot.size} were due", row)
-        if frame.length % slot.dtype.itemsize:
+        claimed = (landing.claimed if landing is not None else 0) + frame.length
+        if claimed > slot.size or (frame.length == 0 and (slot.size or landing is not None)):
+            self.run.fail(c.peer, f"it sent {claimed} bytes where {slot.size} were due", row)
+        end = frame.offset + frame.length
+        if end > slot.size or (len(c.lead.lanes) == 1 and end != claimed):
+            self.run.fail(c.peer, f"it sent {frame.length} bytes for place {frame.offset}, which are not due", row)
+        if frame.length % slot.dtype.itemsize or frame.offset % slot.dtype.itemsize:
             self.run.fail(c.peer, f"it sent {frame.length} bytes at once, which ends within an element", row)
         if landing is None and may_park and frame.length >= PARKED_BYTES and slot.comes_early(row):
             c.parked = frame
@@ -163,14 +167,16 @@ class Incoming:
         if landing is None:
             landing = self.landings[row] = Landing(slot, row, receive.copies)
             self.run.trace.coming_s[row] = time.monotonic() - self.run.start
-        landing.ahead = frame.length
-        self._expect(c, frame, landing.target())
+        landing.claimed = claimed
+        c.place, c.due = frame.offset, frame.length
+        self._expect(c, frame, landing.target(c))
 
     def unpark(self) -> None:
         """Go on reading a parked peer although its turn has not come, since nothing else happens."""
-        for c in self.parked:
-            if c.parked is not None:
-                return self._unpark(c, c.parked)
+        rows = [c.parked.row for c in self.parked if c.parked is not None]
+        for c in list(self.parked):  # all lanes that have parts of the same transfer
+            if c.parked is not None and c.parked.row == rows[0]:
+                self._unpark(c, c.parked)
 
     def _unpark(self, c: Connection, frame: Frame) -> None:
         c.parked = None
@@ -190,9 +196,9 @@ class Incoming:
         """Handle a piece of a payload that has been read."""
         if frame.kind is Kind.DATA:
             landing = self.landings[frame.row]
-            landing.fill()
-            if landing.ahead:
-                self._expect(c, frame, landing.target())
+            landing.fill(c)
+            if c.due:
+                self._expect(c, frame, landing.target(c))
                 return
         self._end_payload(c, frame)
 
@@ -224,41 +230,48 @@ class Incoming:
 
 
 class Landing:
-    """A transfer that is arriving: it is stored, or added piece by piece to the sum in which it is next.
+    """A transfer that is arriving: it is stored, or added piece by piece to the sum in which it is next. Its parts may
+    come over several connections at once, in any order.
 
     Attributes:
         received: bytes received, counted in whole pieces.
-        ahead: bytes that are still to come of the frame that is being received.
+        claimed: bytes of the frames that have begun to come.
     """
 
     def __init__(self, slot: Slot, row: int, copies: bool) -> None:
         self.slot, self.row = slot, row
         self.version = slot.next_on(row)
+        self.memory: memoryview | None = None
+        self.pieces: dict[Connection, Array] = {}
         if self.version is None:
             self.array = slot.memory(row, copies)
-        else:
-            self.array = slot.pool.take(min(slot.size, PIECE_BYTES), slot.dtype)
-        self.memory = as_bytes(self.array)
-        self.received = self.ahead = 0
+            self.memory = as_bytes(self.array)
+        self.received = self.claimed = 0
 
-    def target(self) -> memoryview:
-        """Where the next bytes of the frame go."""
-        start = self.received if self.version is None else 0
-        self.piece = self.memory[start : start + self.ahead]
-        return self.piece
+    def target(self, c: Connection) -> memoryview:
+        """Where the next bytes of the frame on a connection go."""
+        if self.memory is not None:
+            return self.memory[c.place : c.place + c.due]
+        if c not in self.pieces:
+            self.pieces[c] = self.slot.pool.take(min(self.slot.size, PIECE_BYTES), self.slot.dtype)
+        return as_bytes(self.pieces[c])[: c.due]
 
-    def fill(self) -> None:
-        """Take note that the target is full."""
-        size, itemsize = len(self.piece), self.slot.dtype.itemsize
+    def fill(self, c: Connection) -> None:
+        """Take note that the target of a connection is full."""
+        size, itemsize = c.due, self.slot.dtype.itemsize
         if self.version is not None:
-            self.slot.add(self.version, self.received // itemsize, self.array[: size // itemsize])
+            piece = self.pieces[c]
+            size = min(size, piece.nbytes)
+            self.slot.add(self.version, c.place // itemsize, piece[: size // itemsize])
         self.received += size
-        self.ahead -= size
+        c.place += size
+        c.due -= size
 
     def finish(self) -> None:
         """Hand over the row, which has arrived whole."""
         if self.version is None:
             self.slot.arrive(self.row, self.array)
-        else:
-            self.slot.pool.give(self.array)
-            self.slot.finish_row(self.row)
+            return
+        for piece in self.pieces.values():
+            self.slot.pool.give(piece)
+        self.slot.finish_row(self.row)

@@ -1,8 +1,10 @@
 """The connections of one process to all others that run programs with it.
 
 Every pair of processes has a connection, whose ends have proven that they know the secret. Where the network can route
-several subflows of a pair apart (an emulated one can), the pair has a connection for each of them. A mesh serves many
-runs, one after another. After a failure it serves no more runs.
+several subflows of a pair apart (an emulated one can), the pair has a connection for each of them. Where one connection
+does not fill the link, since the network caps flows or loses packets, a connection has further *lanes*: connections
+that take segments of the same transfers, whichever has room. A mesh serves many runs, one after another. After a
+failure it serves no more runs.
 """
 
 from __future__ import annotations
@@ -45,6 +47,12 @@ CALLS_KEPT = 64
 WAKE_BYTES = 1 << 16
 """Bytes of a payload for which the kernel wakes this process, instead of for each packet (``SO_RCVLOWAT``). On links of
 10 MB/s that halves the CPU time of a transfer."""
+FIRST_LANE, MOST_CONNECTIONS = 240, 16
+"""The number of a connection's first further lane, as a subflow's number in the handshake; and the most connections
+that a pair has, with the first one."""
+LANE_UNSENT_BYTES = 1 << 16
+"""Bytes that may wait in the kernel for their first transmission, where there are several lanes: what one has taken, no
+other can send (``TCP_NOTSENT_LOWAT``)."""
 UNIX_SEND_BYTES = 1 << 20
 """Bytes of a Unix socket's send buffer. With the kernel's default a transfer takes four times as many system calls."""
 
@@ -61,6 +69,8 @@ class Connection:
         subflow: its number.
         main: the connection that carries what is no data: this one, or the first to the peer where this one goes over
             an optical circuit, which is not always there.
+        lead: the connection whose transfers this one sends, too: itself, unless it is a further lane.
+        lanes: at a connection that leads, all that send its transfers, itself first.
         unsent, unsent_bytes: the rest of the frames that are being sent, headers and payloads.
         sent_bytes: all that the kernel has taken.
         frame: the frame whose payload is being received; None while a header is.
@@ -75,6 +85,7 @@ class Connection:
         broken: whether nothing more can be sent; bytes that the peer sent before may still arrive.
         ahead: the first frame of a later run, which is taken when that run begins.
         parked: the first frame of a row that has come before its turn.
+        place, due: where in its transfer the piece that is being received begins, and its frame's bytes from there.
         outgoing, under_way, events: of this run: the transfers to send, those whose last segment is being sent and the
             value of ``sent_bytes`` at its end, and what the selector looks for.
     """
@@ -82,11 +93,14 @@ class Connection:
     def __init__(self, sock: Wire, peer: int, subflow: int = 0) -> None:
         self.sock, self.peer, self.subflow = sock, peer, subflow
         self.channel = sock if isinstance(sock, Channel) else None
-        self.main = self
+        self.main = self.lead = self
+        self.lanes = [self]
         if sock.family == socket.AF_UNIX:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNIX_SEND_BYTES)
         else:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if subflow >= FIRST_LANE:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, LANE_UNSENT_BYTES)
             if 0 < subflow < FIRST_CIRCUIT:
                 sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, mark(subflow))
         sock.setblocking(False)
@@ -103,6 +117,7 @@ class Connection:
         self.broken = False
         self.said_bye = False
         self.ahead: Frame | None = None
+        self.place = self.due = 0
 
     def begin(self, outgoing: Queue) -> None:
         """Begin a run."""
@@ -205,17 +220,32 @@ class Mesh:
         self.node, self.names, self.connections = node, dict(names), connections
         self.peers: dict[int, list[Connection]] = {}
         for c in connections:
-            to = self.peers.setdefault(c.peer, [])
-            to.append(c)
-            c.main = c if c.subflow < FIRST_CIRCUIT else to[0]
+            self._place(c)
         self.routes = {p: [c for c in to if c.main is c] for p, to in self.peers.items()}
-        self.over_circuits = {(c.peer, c.subflow): c for c in connections if c.main is not c}
+        self.over_circuits = {(c.peer, c.subflow): c for c in connections if FIRST_CIRCUIT <= c.subflow < FIRST_LANE}
         self.runs = 0
         self.describe: Callable[[bytes], str] = bytes.hex
         self._calls = [NO_CALL] * CALLS_KEPT
         self.failure: PeerFailed | None = None
         self.condemned: tuple[int, str] | None = None
         self.pool = Pool()
+
+    def widen(self, lanes: Sequence[Connection]) -> None:
+        """Let further connections send what the first connections to their peers send. Only between runs, and before
+        the next one at both ends."""
+        self.connections = [*self.connections, *lanes]
+        for c in lanes:
+            self._place(c)
+
+    def _place(self, c: Connection) -> None:
+        to = self.peers.setdefault(c.peer, [])
+        to.append(c)
+        c.main = c if c.subflow < FIRST_CIRCUIT else to[0]
+        if c.subflow >= FIRST_LANE:
+            if len(to[0].lanes) == 1 and to[0].sock.family != socket.AF_UNIX:
+                to[0].sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, LANE_UNSENT_BYTES)
+            c.lead = to[0]
+            to[0].lanes.append(c)
 
     def connection(self, peer: int, subflow: int) -> Connection:
         """The connection for the transfers of a subflow; where it has none, it shares one with other routes."""

@@ -32,6 +32,12 @@ LEAST_SEGMENT = 1 << 12
 WHOLE_BYTES = 64
 """Segments end at multiples of this number of bytes, so that they cut no element."""
 
+LANE_PARTS = 32
+"""Segments of a large transfer on each of several connections. The transfer ends when the slowest connection has sent
+its last one, up to a segment after the others: 1/32 of its time (benchmarks/torch_wan.py)."""
+LEAST_LANE_SEGMENT, MOST_LANE_SEGMENT = 1 << 14, 1 << 18
+"""Bytes of such a segment, at least and at most."""
+
 CATCH_UP = 1.25
 """Times the largest rate of the plan that the kernel lets a connection send at, so that what is late catches up,"""
 HEADERS = 1.02
@@ -66,31 +72,54 @@ def largest_rate(sends: Sequence[Send], timed: bool) -> float:
     return float(min(CATCH_UP * together, HEADERS * widest))
 
 
+def lane_segment(size: int, connections: int) -> int:
+    """Bytes that a connection takes at once of a transfer that goes over several."""
+    return (
+        max(LEAST_LANE_SEGMENT, min(MOST_LANE_SEGMENT, size // (LANE_PARTS * connections))) // WHOLE_BYTES * WHOLE_BYTES
+    )
+
+
 class Outgoing:
     """One transfer to one peer: the bytes that are left, and when the next ones may go.
 
     Args:
         rate: bytes/s; infinite if the network decides.
         start: from when on the bucket of a paced transfer fills; its first segment may go then.
+        connections: over how many its segments go.
+    Attributes:
+        under_way: the segments that the kernel has not taken yet.
     """
 
-    __slots__ = ("left", "next_at", "priority", "rate", "row", "size", "total", "turns")
+    __slots__ = ("left", "next_at", "priority", "rate", "row", "size", "total", "turns", "under_way")
 
-    def __init__(self, row: int, content: memoryview, rate: float, priority: float, start: float) -> None:
+    def __init__(
+        self, row: int, content: memoryview, rate: float, priority: float, start: float, connections: int = 1
+    ) -> None:
         self.row, self.left, self.rate, self.priority, self.next_at = row, content, rate, priority, start
-        self.turns, self.total = 0, len(content)
-        self.size = SEGMENT_BYTES
+        self.turns, self.total, self.under_way = 0, len(content), 0
+        self.size = SEGMENT_BYTES if connections == 1 else lane_segment(self.total, connections)
         if math.isfinite(rate):
-            self.size = min(SEGMENT_BYTES, max(LEAST_SEGMENT, int(rate * SEGMENT_S) // WHOLE_BYTES * WHOLE_BYTES))
+            self.size = min(self.size, max(LEAST_SEGMENT, int(rate * SEGMENT_S) // WHOLE_BYTES * WHOLE_BYTES))
 
     @property
     def finished(self) -> bool:
         return not len(self.left)
 
+    @property
+    def gone(self) -> bool:
+        """Whether the kernel has taken every byte."""
+        return not len(self.left) and not self.under_way
+
+    @property
+    def offset(self) -> int:
+        """Where the next piece begins."""
+        return self.total - len(self.left)
+
     def segment(self) -> memoryview:
         """The next piece to send."""
         piece, self.left = self.left[: self.size], self.left[self.size :]
         self.turns += 1
+        self.under_way += 1
         if self.rate != math.inf:
             self.next_at += len(piece) / self.rate
         return piece

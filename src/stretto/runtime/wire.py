@@ -1,4 +1,4 @@
-"""Bytes and frames on a connection. A frame is a header of 48 bytes, then at most a segment of payload.
+"""Bytes and frames on a connection. A frame is a header of 56 bytes, then at most a segment of payload.
 
 A reader knows from the header alone how much follows, and refuses too much before it reads any of it. Data is sent
 in segments, so that transfers can take turns on a connection and an abort need not wait for a long transfer. Every
@@ -20,7 +20,7 @@ TEXT_BYTES = 1024
 CALL_BYTES = 24
 NO_CALL = bytes(CALL_BYTES)
 """The code of a call where the caller gives none."""
-HEADER = struct.Struct(f"!HBxIII{CALL_BYTES}sQ")
+HEADER = struct.Struct(f"!HBxIII{CALL_BYTES}sQQ")
 MAGIC = 0x5C7E
 
 
@@ -54,6 +54,7 @@ class Frame(NamedTuple):
         length: bytes of payload that follow.
         call: the code of the call that the sender runs.
         total: bytes of the whole transfer of which this frame has a part.
+        offset: where in the transfer that part begins: parts of one transfer may go over several connections.
     """
 
     kind: Kind
@@ -62,19 +63,22 @@ class Frame(NamedTuple):
     length: int
     call: bytes = NO_CALL
     total: int = 0
+    offset: int = 0
 
 
 class Malformed(Exception):
     """The bytes are no frame."""
 
 
-def encode(kind: Kind, run: int, row: int = 0, length: int = 0, call: bytes = NO_CALL, total: int = 0) -> bytes:
-    return HEADER.pack(MAGIC, kind, run, row, length, call, total)
+def encode(
+    kind: Kind, run: int, row: int = 0, length: int = 0, call: bytes = NO_CALL, total: int = 0, offset: int = 0
+) -> bytes:
+    return HEADER.pack(MAGIC, kind, run, row, length, call, total, offset)
 
 
 def decode(header: bytes | bytearray | memoryview, at: int = 0) -> Frame:
     """The frame whose header begins at an index; raises Malformed if it is none."""
-    magic, number, run, row, length, call, total = HEADER.unpack_from(header, at)
+    magic, number, run, row, length, call, total, offset = HEADER.unpack_from(header, at)
     if magic != MAGIC:
         raise Malformed(f"it sent {bytes(header[at : at + 2]).hex()} where a frame must begin")
     kind = _KIND.get(number)
@@ -82,7 +86,7 @@ def decode(header: bytes | bytearray | memoryview, at: int = 0) -> Frame:
         raise Malformed(f"it sent a frame of unknown kind {number}")
     if length > LIMIT[kind]:
         raise Malformed(f"it sent a {kind.name} frame of {length} bytes; at most {LIMIT[kind]} may follow")
-    return Frame(kind, run, row, length, call, total)
+    return Frame(kind, run, row, length, call, total, offset)
 
 
 def receive(sock: Wire, count: int, idle: Callable[[float], None] | None = None) -> bytearray:
