@@ -1,10 +1,14 @@
 """What does it cost to plan for a target? Completion of `auto` for each target, over that of a plan for none.
 
-python benchmarks/targets.py [--for msccl,torch] [-t dgx1 ...] [-s 64KB,1MB,...] [-c allreduce,...] [--sample 5]
+python benchmarks/targets.py [--part 1/40] [--for msccl,torch] [-t dgx1 ...] [-s 64KB,1MB,...] [-c allreduce,...]
+                             [--again] [--table]
 
 Both plans are made where messages cost the same: what they cost the target, or what is assumed for `stretto plan`. Each
-plan is verified, simulated and written by the exporter, or lowered for the ranks of a target without a file. Without
-options a sample of the cells is run, of the networks of benchmarks/grid.py with up to 32 ranks; --sample 1 runs all.
+plan is verified, simulated and checked by its exporter, or lowered for the ranks of a target without a file. Each row
+is appended to a file as one line of JSON as soon as it is there, and what the file has is not run again, unless --again
+is given: so the grid can be run in parts. Cells come in an order in which any few that follow each other have unlike
+networks, kinds and sizes; --part 3/40 runs the third of 40 parts of it. --table prints what the file has, and runs
+nothing.
 """
 
 from __future__ import annotations
@@ -12,126 +16,211 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Sequence
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-import stretto as st
-from grid import TOPOLOGIES, workload
+from grid import SIZES, TOPOLOGIES, workload
+from stretto.bounds import bounds
+from stretto.choose.exportable import exportable
 from stretto.formats import exporters
 from stretto.lower import lower_for
+from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError, Unsupported
-from stretto.model.targets import BUFFERED, TARGETS, Target
+from stretto.model.plan import Plan
+from stretto.model.targets import TARGETS, Target
 from stretto.model.topology import Topology
 from stretto.model.variants import costing
 from stretto.planners import run_planner
+from stretto.schedule.fitting import refuse
+from stretto.schedule.kept import Kept
 from stretto.simulate import simulate
 from stretto.topologies import assume_messages, load_topology
 from stretto.verify import verify
 
-MANY_RANKS = ("ndv2:10", "torus:8x8", "mesh:8x8")
-"""Networks that are left out unless they are named: a cell takes up to a CPU minute for each target."""
-SIZES = ("64KB", "1MB", "16MB", "256MB")
+KINDS = tuple(dict.fromkeys(kind for target in TARGETS.values() for kind in target.kinds))
 LARGE_BYTES = 16_000_000
 """From this size on a plan may take LARGE times as long as one for no target, below SMALL times."""
 LARGE, SMALL = 1.05, 1.2
+GOLDEN = (math.sqrt(5) - 1) / 2
+"""Share of all cells that lies between two which are run one after the other."""
+
+Row = dict[str, Any]
+Key = tuple[str, str, str, str]
+"""Target, topology, kind and size of a row."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--for", dest="targets", default=",".join(TARGETS), help="by comma")
-    parser.add_argument("-t", "--topologies", nargs="*", default=[t for t in TOPOLOGIES if t not in MANY_RANKS])
+    parser.add_argument("-t", "--topologies", nargs="*", default=TOPOLOGIES)
     parser.add_argument("-s", "--sizes", default=",".join(SIZES), help="of the full buffer, by comma")
-    parser.add_argument("-c", "--collectives", default=",".join(BUFFERED), help="by comma")
-    parser.add_argument("--sample", type=int, default=19, metavar="K", help="run every K-th cell")
-    parser.add_argument("--offset", type=int, default=0, metavar="I", help="begin the sample with cell I, from 0")
+    parser.add_argument("-c", "--collectives", default=",".join(KINDS), help="by comma")
+    parser.add_argument("--part", default="1/1", metavar="K/N", help="run the K-th of N parts, from 1")
     parser.add_argument("--effort", default="normal", help="quick, normal or thorough")
-    parser.add_argument("-o", "--output", type=Path, default=Path(__file__).parent / "out" / "targets.json")
+    parser.add_argument("--again", action="store_true", help="run cells that the file has, too")
+    parser.add_argument("--table", action="store_true", help="print the table of what the file has")
+    parser.add_argument("-o", "--output", type=Path, default=Path(__file__).parent / "out" / "targets.jsonl")
     given = parser.parse_args()
-    cells = list(product(given.topologies, given.collectives.split(","), given.sizes.split(",")))[
-        given.offset :: given.sample
-    ]
     targets = [TARGETS[name] for name in given.targets.split(",")]
-    rows = []
-    for cell in cells:
-        for target in targets:
-            row = measured(*cell, target, given.effort)
-            rows.append(row)
-            print(shown(row), flush=True)
-    summarise(rows)
-    given.output.parent.mkdir(exist_ok=True)
-    given.output.write_text(json.dumps(rows, indent=1))
+    cells = list(product(given.topologies, given.collectives.split(","), given.sizes.split(",")))
+    rows = read_rows(given.output)
+    if not given.table:
+        given.output.parent.mkdir(exist_ok=True)
+        with given.output.open("a") as file:
+            for cell in part_of(spread(cells), given.part):
+                todo = [t for t in targets if given.again or (t.name, *cell) not in rows]
+                for row in measured(*cell, todo, given.effort) if todo else ():
+                    rows[key_of(row)] = row
+                    file.write(json.dumps(row) + "\n")
+                    file.flush()
+                    print(shown(row), flush=True)
+    asked = [rows[key] for cell in cells for t in targets if (key := (t.name, *cell)) in rows]
+    summarise(asked, len(cells) * len(targets))
 
 
-@cache
-def network(spec: str, message_s: float) -> Topology:
-    """A network as `stretto plan` takes it, where messages cost at least so much."""
+def spread(cells: Sequence[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+    """The cells, so that any few that follow each other are far apart in the order given."""
+    count = len(cells)
+    step = next(s for s in range(max(1, round(GOLDEN * count)), 2 * count + 2) if math.gcd(s, count) == 1)
+    return [cells[k * step % count] for k in range(count)]
+
+
+def part_of(cells: Sequence[tuple[str, str, str]], part: str) -> Sequence[tuple[str, str, str]]:
+    """The cells of part "K/N"."""
+    number, _, parts = part.partition("/")
+    bounds = [len(cells) * (int(number) - 1 + k) // int(parts) for k in (0, 1)]
+    return cells[bounds[0] : bounds[1]]
+
+
+def read_rows(path: Path) -> dict[Key, Row]:
+    """The last row of each cell and target that a file has."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    return {key_of(row): row for row in map(json.loads, lines)}
+
+
+def key_of(row: Row) -> Key:
+    """The cell and target of a row."""
+    return row["target"], row["topology"], row["kind"], row["size"]
+
+
+def measured(spec: str, kind: str, size: str, targets: Sequence[Target], effort: str) -> Iterator[Row]:
+    """The rows of one cell. Targets that see the same network share what planners answered."""
     net = replace(assume_messages(load_topology(spec)), name=spec)
-    return costing(net, message_s) if message_s else net
-
-
-@cache
-def without_target(spec: str, kind: str, size: str, message_s: float, effort: str) -> tuple[float, str] | str:
-    """The completion of the plan for no target and its planner; or why there is no plan."""
-    net = network(spec, message_s)
+    cell, kept = {"topology": spec, "kind": kind, "size": size}, Kept()
     try:
-        plan = run_planner("auto", net, workload(net, kind, size), effort=effort)
+        work = workload(net, kind, size)
+    except InputError as refusal:
+        yield from ({"target": t.name} | cell | {"refused": str(refusal)} for t in targets)
+        return
+    costlier: dict[float, Topology] = {}
+    best: dict[float, Plan | str] = {}
+    for target in targets:
+        cost = target.message_s
+        row = {"target": target.name} | cell | {"size_bytes": work.collectives[0].size_bytes}
+        begin = time.process_time()
+        try:
+            refuse(target, net, work)
+        except (InputError, Unsupported) as refusal:
+            yield row | {"refused": str(refusal)}
+            continue
+        if cost not in best:
+            costlier[cost] = costing(net, cost) if cost else net
+            best[cost] = without_target(costlier[cost], work, effort, kept)
+        yield (
+            row
+            | for_target(target, costlier[cost], work, effort, kept, best[cost])
+            | {"cpu_s": time.process_time() - begin}
+        )
+
+
+def without_target(net: Topology, work: Workload, effort: str, kept: Kept) -> Plan | str:
+    """The plan for no target; or why there is none."""
+    try:
+        return run_planner("auto", net, work, effort=effort, kept=kept)
     except (InputError, Unsupported) as refusal:
         return str(refusal)
-    return simulate(plan).completion_s, plan.meta["chosen"]
 
 
-def measured(spec: str, kind: str, size: str, target: Target, effort: str) -> dict[str, Any]:
-    """The row of one cell."""
-    row: dict[str, Any] = {"target": target.name, "topology": spec, "kind": kind, "size": size}
-    best = without_target(spec, kind, size, target.message_s, effort)
+def for_target(target: Target, net: Topology, work: Workload, effort: str, kept: Kept, best: Plan | str) -> Row:
+    """What the plan for a target takes; or under ``failed`` why there is none, although there is one for no target."""
     if isinstance(best, str):
-        return row | {"refused": best}
-    net = network(spec, target.message_s)
-    work = workload(net, kind, size)
+        return {"refused": best}
+
+    def make(goal: Target, kept: Kept) -> Plan:
+        return run_planner("auto", net, work, effort=effort, target=goal, kept=kept)
+
     try:
-        plan = st.plan(work, net, effort=effort, target=target.name)
+        plan = exportable(make, target, kept)
         if target.name not in exporters():
             for rank in work.collectives[0].ranks.tolist():
                 lower_for(plan, rank)
     except (InputError, Unsupported) as refusal:
-        return row | {"refused": str(refusal)}
+        return {"failed": str(refusal)}
     verdict = verify(plan)
-    assert verdict.ok, verdict.finding
-    completion_s = simulate(plan).completion_s
-    return row | {
-        "size_bytes": work.collectives[0].size_bytes, "without_s": best[0], "by": best[1],
-        "completion_s": completion_s, "chosen": plan.meta["chosen"], "ratio": completion_s / best[0],
-        "transfers": plan.transfer_count,
+    if verdict.finding is not None:
+        return {"failed": verdict.finding.message}
+    without_s, completion_s = simulate(best).completion_s, simulate(plan).completion_s
+    row = {
+        "without_s": without_s, "by": best.meta["chosen"], "completion_s": completion_s, "chosen": plan.meta["chosen"],
+        "ratio": completion_s / without_s, "transfers": plan.transfer_count,
+        "switches_copy": bool(net.replicates.any()),
     }  # fmt: skip
+    if row["ratio"] > limit(work.collectives[0].size_bytes):
+        row["bound_s"] = bound_s(plan)
+    return row
 
 
-def shown(row: dict[str, Any]) -> str:
-    """A cell as a line."""
+def bound_s(plan: Plan) -> float:
+    """Seconds that no plan of the collective can beat on the network as the target uses it.
+
+    Backwards in time the collective is its mirror on links turned round, if no switch copies and no rank adds slower
+    than its links: then what bounds the mirror bounds it, too.
+    """
+    net, c = plan.topology, plan.workload.collectives[0]
+    best: float = bounds(net, plan.workload)[0].seconds
+    if c.traits.mirror is not None and not net.replicates.any() and not net.reduces.any() and not net.changes:
+        turned = replace(net, src=net.dst, dst=net.src)
+        mirror = make_collective(c.traits.mirror, turned, c.size_bytes)
+        best = max(best, bounds(turned, Workload((mirror,)))[0].seconds)
+    return best
+
+
+def shown(row: Row) -> str:
+    """A row as a line."""
     head = f"{row['target']:9} {row['topology']:20} {row['kind']:14} {row['size']:6}"
-    if "refused" in row:
-        return f"{head} refused: {row['refused']}"
-    missed = "MISSED" if row["ratio"] > limit(row) else ""
-    return f"{head} {row['ratio']:7.4f} {row['transfers']:7} {row['by']:13} -> {row['chosen']:13} {missed}"
+    for why in ("refused", "failed"):
+        if why in row:
+            return f"{head} {why}: {row[why]}"
+    missed = (
+        f"MISSED, {row['completion_s'] / row['bound_s']:.3f} of the bound"
+        if row["ratio"] > limit(row["size_bytes"])
+        else ""
+    )
+    return (
+        f"{head} {row['ratio']:7.4f} {row['transfers']:7} {row['cpu_s']:6.2f} s  {row['by']:13} -> {row['chosen']:13} "
+        f"{missed}"
+    )
 
 
-def limit(row: dict[str, Any]) -> float:
+def limit(size_bytes: int) -> float:
     """Times the completion without a target that a plan may take."""
-    return LARGE if row["size_bytes"] >= LARGE_BYTES else SMALL
+    return LARGE if size_bytes >= LARGE_BYTES else SMALL
 
 
-def summarise(rows: Sequence[dict[str, Any]]) -> None:
+def summarise(rows: Sequence[Row], asked: int) -> None:
     """A table row for each target and side of LARGE_BYTES: cells, means, the worst, and what is missed."""
-    print("\n| target | sizes | cells | mean | worst | over the limit | refused |")
+    print(f"\n{len(rows)} of {asked} cells, {sum(row.get('cpu_s', 0.0) for row in rows):.0f} s of CPU\n")
+    print("| target | sizes | cells | mean | worst | over the limit | failed |")
     print("|---|---|---|---|---|---|---|")
     for target in dict.fromkeys(row["target"] for row in rows):
-        refused = sum("refused" in row for row in rows if row["target"] == target)
-        own = [row for row in rows if row["target"] == target and "refused" not in row]
         for title, large in (("from 16 MB", True), ("below", False)):
-            some = [row for row in own if (row["size_bytes"] >= LARGE_BYTES) == large]
+            own = [r for r in rows if r["target"] == target and (r.get("size_bytes", 0) >= LARGE_BYTES) == large]
+            some, failed = [r for r in own if "ratio" in r], sum("failed" in r for r in own)
             if not some:
                 continue
             mean = math.exp(sum(math.log(row["ratio"]) for row in some) / len(some))
@@ -139,8 +228,15 @@ def summarise(rows: Sequence[dict[str, Any]]) -> None:
             print(
                 f"| `{target}` | {title} | {len(some)} | {mean:.3f} | "
                 f"{worst['ratio']:.3f} ({worst['kind']} of {worst['size']} on {worst['topology']}) | "
-                f"{sum(row['ratio'] > limit(row) for row in some)} | {refused} |"
+                f"{sum(row['ratio'] > limit(row['size_bytes']) for row in some)} | {failed} |"
             )
+    print("\nrefused before planning")
+    reasons = Counter((row["target"], row["kind"], row["size"]) for row in rows if "refused" in row)
+    for (target, kind, size), count in sorted(reasons.items()):
+        print(f"  {target} {kind} {size}: {count}")
+    for row in rows:
+        if "failed" in row or ("ratio" in row and row["ratio"] > limit(row["size_bytes"])):
+            print(shown(row))
 
 
 if __name__ == "__main__":

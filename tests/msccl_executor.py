@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from xml.etree import ElementTree
 
 import numpy as np
@@ -48,6 +48,10 @@ def execute(text: str, inputs: list[np.ndarray], seed: int) -> list[np.ndarray]:
     for rank, gpu in enumerate(algo.findall("gpu")):
         need(int(gpu.get("id")) == rank, "gpus in order")
         sizes = {b: int(gpu.get(f"{b}_chunks")) for b in "ios"}
+        for end in ("send", "recv"):
+            peers = Counter(block.get("chan") for block in gpu.findall("tb") if int(block.get(end)) >= 0)
+            need(max(peers.values(), default=0) <= 32, "at most 32 peers of a channel")
+        need(all(int(step.get("cnt")) < 72 for step in gpu.iter("step")), "fewer than 72 parts in a step")
         need(sizes["i"] == len(inputs[rank]), f"rank {rank} has {sizes['i']} input chunks")
         own = {b: np.full((n, width), -(10**9), dtype=np.int64) for b, n in sizes.items()}
         own["i"][:] = inputs[rank]

@@ -20,7 +20,9 @@ from stretto.model.rows import ends_at_nodes
 from stretto.model.targets import TARGETS
 from stretto.planners import run_planner
 from stretto.runtime.local import run_local
+from stretto.schedule.kept import Kept
 from stretto.simulate import simulate
+from stretto.topologies import assume_messages
 from stretto.verify import verify
 
 NETS = ("zoo:Napnet", "sites:2,2")
@@ -116,6 +118,54 @@ def test_fewer_messages_are_planned_where_a_target_takes_fewer():
         for target in (TARGETS["msccl"], replace(TARGETS["msccl"], messages=40))
     ]
     assert busiest[0] > 40 >= busiest[1]
+
+
+def test_programs_are_made_to_run_at_once_where_pieces_can_be_cut_coarser():
+    net = st.topology("ring:4")
+
+    def busiest(kind: str, at_once: int) -> int:
+        target = replace(TARGETS["mscclpp"], messages_at_once=at_once)
+        work = Workload((make_collective(kind, net, 1_000_000),))
+        return int(ends_at_nodes(run_planner("forest", net, work, effort=EFFORT, target=target)).max())
+
+    assert busiest("broadcast", 10**6) > 40 >= busiest("broadcast", 40)
+    assert busiest("broadcast", 1) == 2, "the coarsest plan is taken where all have more"
+
+
+def test_plans_that_are_kept_are_those_that_are_made_again():
+    net, kept = assume_messages(st.topology("dgx2:1")), Kept()
+    work = Workload((make_collective("allreduce", net, 4_000_000),))
+    for name in ("nccl-p2p", "msccl", "mscclpp"):
+        alone, shared = (
+            run_planner("auto", net, work, effort=EFFORT, target=TARGETS[name], kept=each) for each in (None, kept)
+        )
+        assert alone.digest() == shared.digest()
+
+
+def test_what_a_target_asks_takes_nothing_from_what_planners_may_try():
+    net = assume_messages(st.topology("dgx1"))
+    work = Workload((make_collective("broadcast", net, 64_000_000),))
+    tried = [
+        [
+            (each["planner"], "refused" in each)
+            for each in run_planner("auto", net, work, effort="0.2", target=t).meta["tried"]
+        ]
+        for t in (None, TARGETS["chakra"])
+    ]
+    assert tried[0] == tried[1]
+
+
+@pytest.mark.parametrize(
+    ("made_for", "says"),
+    [("msccl", "the plan was made for msccl; plan for the target mscclpp"), (None, "; plan for the target mscclpp")],
+)
+def test_a_plan_that_a_format_cannot_express_names_the_target_to_plan_for(made_for, says, tmp_path):
+    net = st.topology("ring:3")
+    cut = covering(make_collective("broadcast", net, 9973), 9973, np.array([311, 5, 9657]))
+    plan = run_planner("shortest-path", net, Workload((cut,)))
+    plan = plan.noted({**plan.meta, "target": made_for} if made_for else plan.meta)
+    with pytest.raises(Unsupported, match=f"of different sizes.*{says}"):
+        exporters()["mscclpp"].write(simulate(plan), str(tmp_path / "x"))
 
 
 @pytest.mark.parametrize(("kind", "last"), [("broadcast", True), ("reduce", False)])

@@ -10,21 +10,23 @@ from ..model.errors import Unsupported
 from ..model.plan import Plan
 from ..model.rows import ends_at_nodes
 from ..model.targets import Target
+from ..schedule.kept import Kept
 from ..simulate import simulate
 
 COARSER = 3
 """Plans of half as many messages that are made at most where an exporter refuses a plan for its target."""
 
 
-def exportable(make: Callable[[Target], Plan], target: Target) -> Plan:
+def exportable(make: Callable[[Target, Kept], Plan], target: Target, kept: Kept | None = None) -> Plan:
     """The plan for a target: if its exporter refuses it, the plan of half as many messages at the busiest rank.
 
     Args:
-        make: the plan for a target. It is asked again for one of fewer messages.
+        make: the plan for a target, of planners whose plans are kept. It is asked again for one of fewer messages.
+        kept: plans of earlier calls for the same work.
     """
-    exporter, goal = exporters().get(target.name), target
+    exporter, goal, kept = exporters().get(target.name), target, kept or Kept()
     for attempt in range(COARSER + 1):
-        made = make(goal)
+        made = make(goal, kept)
         try:
             if exporter is not None and exporter.check is not None:
                 exporter.check(simulate(made))

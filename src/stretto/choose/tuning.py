@@ -29,6 +29,7 @@ from ..model.topology import Topology
 from ..planners import Progress, asked_by, find, run_planner
 from ..schedule.best import Answer, ask, best_of, completion_s
 from ..schedule.fitting import refuse
+from ..schedule.kept import Kept
 from ..simulate import simulate
 from ..topologies import assume_messages, load_topology
 from ..verify import verify
@@ -245,8 +246,8 @@ def plan_one(
     """
     work = Workload((collective,))
 
-    def make(goal: Target | None) -> Plan:
-        return run_planner(planner, topology, work, seed=seed, target=goal)
+    def make(goal: Target | None, kept: Kept | None = None) -> Plan:
+        return run_planner(planner, topology, work, seed=seed, target=goal, kept=kept)
 
     plan = make(None) if target is None else exportable(make, target)
     ends = np.concatenate((plan.src, plan.dst.values))

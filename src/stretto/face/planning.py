@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..model.targets import Target
     from ..model.timeline import Timeline
     from ..planners import Progress
+    from ..schedule.kept import Kept
     from ..verify import Verdict
 
 
@@ -74,10 +75,10 @@ def plan(
     work = workload(collectives, net, size, shard=shard, chunks=chunks, ranks=ranks, root=root, demand=demand)
     limit_s = None if time_limit is None else parse_time(time_limit, "time limit")
 
-    def make(goal: Target | None) -> _plan.Plan:
+    def make(goal: Target | None, kept: Kept | None = None) -> _plan.Plan:
         return run_planner(
             planner, net, work, seed=seed, effort=effort or default_effort(planner), time_limit_s=limit_s,
-            progress=progress, options=options, target=goal,
+            progress=progress, options=options, target=goal, kept=kept,
         )  # fmt: skip
 
     return of_model(make(None) if target is None else exportable(make, find_target(target)))

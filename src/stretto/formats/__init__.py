@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
-from ..model.errors import InputError
+from ..model.errors import InputError, Unsupported
 from ..model.plan import Plan
+from ..model.targets import TARGETS
 from ..model.timeline import Timeline
 from ..model.topology import Topology
 
@@ -56,18 +57,37 @@ def exporters() -> dict[str, Exporter]:
                  by_rank=True),
         Exporter("csv", "a row a transfer, with simulated times", table.write, by_rank=True, ending="csv"),
         Exporter("cross-connects", "what each optical switch joins, and when, as JSON", crossconnect.write_json),
-        Exporter("msccl", "MSCCL XML, for MSCCL's runtimes on GPUs", msccl.write, ("msccl-xml",), sized=True,
-                 ending="xml", check=lambda t: msccl.write(t, os.devnull)),
-        Exporter("mscclpp", "MSCCL++ execution plan, JSON", mscclpp.write, sized=True,
+        Exporter("msccl", "MSCCL XML, for MSCCL's runtimes on GPUs", _naming("msccl", msccl.write), ("msccl-xml",),
+                 sized=True, ending="xml", check=lambda t: msccl.write(t, os.devnull)),
+        Exporter("mscclpp", "MSCCL++ execution plan, JSON", _naming("mscclpp", mscclpp.write), sized=True,
                  check=lambda t: mscclpp.write(t, os.devnull)),
-        Exporter("mscclpp-dsl", "MSCCL++ program in its own language, Python", mscclpp_dsl.write, sized=True,
-                 ending="py", check=lambda t: mscclpp.write(t, os.devnull)),
-        Exporter("chakra", "Chakra traces for ASTRA-sim, a file FILE.RANK.et a rank", chakra.write, ("et",),
-                 by_rank=True, ending="chakra", check=chakra.check),
+        Exporter("mscclpp-dsl", "MSCCL++ program in its own language, Python",
+                 _naming("mscclpp", mscclpp_dsl.write), sized=True, ending="py",
+                 check=lambda t: mscclpp.write(t, os.devnull)),
+        Exporter("chakra", "Chakra traces for ASTRA-sim, a file FILE.RANK.et a rank",
+                 _naming("chakra", chakra.write), ("et",), by_rank=True, ending="chakra", check=chakra.check),
         Exporter("cross-connects-csv", "the same, a row a circuit made or broken", crossconnect.write_csv,
                  ending="csv"),
     )  # fmt: skip
     return {name: e for e in known for name in (e.name, *e.aliases)}
+
+
+def _naming(target: str, write: Callable[..., Sequence[str] | None]) -> Callable[..., Sequence[str] | None]:
+    """A format's function that writes; where it refuses a plan made for another target or none, it names its own."""
+
+    def written(timeline: Timeline, path: str, *args: Any, **given: Any) -> Sequence[str] | None:
+        try:
+            return write(timeline, path, *args, **given)
+        except Unsupported as refusal:
+            plan, asked = timeline.plan, TARGETS[target]
+            kinds = {c.kind for c in plan.workload.collectives}
+            made = plan.meta.get("target")
+            if made == target or not kinds <= {*asked.kinds} or (plan.topology.planes and not asked.planes):
+                raise
+            whose = f"; the plan was made for {made}" if made else ""
+            raise Unsupported(f"{refusal}{whose}; plan for the target {target}") from None
+
+    return written
 
 
 class Size(NamedTuple):

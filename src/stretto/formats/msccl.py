@@ -127,21 +127,41 @@ def _key(step: Step, channel: int) -> tuple[int, int, int, int]:
 
 
 def _keys(steps: list[Step]) -> list[tuple[int, int, int, int]]:
-    """The threadblock of each step: on a new channel when either end's threadblock is full."""
+    """The threadblock of each step: on a new channel when either end's threadblock is full, or has no room there."""
     channel: Counter[tuple[int, int]] = Counter()
     used: Counter[tuple[int, int, int, int]] = Counter()
+    peers: Counter[tuple[int, bool, int]] = Counter()
     keys = [_key(step, 0) for step in steps]
     for number, step in enumerate(steps):
         if step.kind in ("r", "rrc"):
             continue
         pair = (step.rank, step.peer)
         ends = {k: max(1, len(steps[k].waits)) + _more(step) for k in (number, step.partner) if k >= 0}
-        if any(used[_key(steps[k], channel[pair])] + room > TARGET.steps for k, room in ends.items()):
+        while any(_is_full(_key(steps[k], channel[pair]), room, used, peers) for k, room in ends.items()):
             channel[pair] += 1
         for k, room in ends.items():
             keys[k] = _key(steps[k], channel[pair])
+            peers[_side(keys[k])] += keys[k] not in used
             used[keys[k]] += room
     return keys
+
+
+def _side(key: tuple[int, int, int, int]) -> tuple[int, bool, int]:
+    """Rank, whether it sends, and channel of a threadblock."""
+    return key[0], key[1] >= 0, key[3]
+
+
+def _is_full(
+    key: tuple[int, int, int, int],
+    room: int,
+    used: Counter[tuple[int, int, int, int]],
+    peers: Counter[tuple[int, bool, int]],
+) -> bool:
+    """Whether a threadblock has no room for so many steps; or, if it is new, its channel none for another peer."""
+    if key in used:
+        return used[key] + room > TARGET.steps
+    copies = key[1] < 0 and key[2] < 0
+    return not copies and peers[_side(key)] >= TARGET.channel_peers
 
 
 def _more(step: Step) -> int:

@@ -112,10 +112,7 @@ def parts_of(collective: Collective, target: Target) -> EqualParts:
     pieces = max(collective.traits.pieces_in_buffer(len(collective.ranks)), 1)
     parts = equal_parts(collective, target.alignment_bytes, target.buffer_parts // pieces)
     if parts is None:
-        raise Unsupported(
-            "the chunks are of different sizes, and a buffer of steps has equal ones; "
-            f"plan for the target {target.name}"
-        )
+        raise Unsupported("the chunks are of different sizes, and a buffer of steps has equal ones")
     return parts
 
 

@@ -51,6 +51,7 @@ class Target:
         awaited_threadblocks: of these, those that others wait for, at most.
         steps: of a threadblock, at most.
         channels: of a file, or peers of a threadblock where each has a channel of its own, at most.
+        channel_peers: threadblocks of a channel of a GPU that send, and threadblocks that receive, at most.
         semaphores: of a GPU, at most.
         elements: of the file of a GPU, at most.
         pass_bytes: bytes of each chunk that one pass of a program carries, and bytes of a message, at most.
@@ -58,6 +59,8 @@ class Target:
         buffer_bytes: bytes of a buffer, at most.
         messages: that a rank sends and receives in all, at most, about: what plans are made for. Whether a plan fits
             in all that is counted above, an exporter finds out.
+        messages_at_once: that a rank sends and receives in all, about, if all threadblocks of its program are to run at
+            once. Plans with more are made where fewer cost too much time.
         message_s: seconds that a message costs on every link, at least.
     """
 
@@ -78,12 +81,14 @@ class Target:
     awaited_threadblocks: int = UNLIMITED
     steps: int = UNLIMITED
     channels: int = UNLIMITED
+    channel_peers: int = UNLIMITED
     semaphores: int = UNLIMITED
     elements: int = UNLIMITED
     pass_bytes: int = UNLIMITED
     in_flight: int = UNLIMITED
     buffer_bytes: int = UNLIMITED
     messages: int = UNLIMITED
+    messages_at_once: int = UNLIMITED
     message_s: float = 0.0
 
     @property
@@ -95,13 +100,15 @@ class Target:
         said += [f"switches do not {does}" for does, may in (("copy", self.multicast), ("sum", self.sums)) if not may]
         said += [] if self.planes else ["no optical planes"]
         if self.sharing != SHARING:
-            said.append(f"links are shared by {', '.join(self.sharing)}")
+            left_out = [way for way in SHARING if way not in self.sharing]
+            said.append(f"no {', '.join(left_out[:-1])} or {left_out[-1]} by which transfers share links")
         if self.equal_parts:
             least = f" of {_counted(self.alignment_bytes, 'byte')} or more"
             said.append(f"chunks cover equal parts of a piece{least if self.alignment_bytes > 1 else ''}")
         limits = {
             "part of a buffer": self.buffer_parts, "part in a step": self.step_parts,
             "threadblock of a GPU": self.threadblocks, "step of a threadblock": self.steps, "channel": self.channels,
+            "peer of a GPU on a channel, to send to or to receive from": self.channel_peers,
             "semaphore of a GPU": self.semaphores, "element in the file of a GPU": self.elements,
         }  # fmt: skip
         said += [f"at most {_counted(limit, what)}" for what, limit in limits.items() if limit < UNLIMITED]
@@ -120,21 +127,24 @@ TARGETS: dict[str, Target] = {
         Target(
             # microsoft/msccl src/include/msccl.h: MSCCL_MAX_NUM_STEPS, MSCCL_MAX_NUM_THREAD_BLOCKS, MSCCL_MAX_COUNT,
             # MAXCHANNELS, offsets of 16 bits, threadblocks that are waited for in 8 bits; src/graph/xml.h: MAX_NODES.
+            # A step of MSCCL_MAX_COUNT parts is refused: src/graph/topo.cc. A channel of a GPU has at most
+            # MSCCL_MAX_NUM_THREAD_BLOCKS_PER_CHANNEL threadblocks that send, and as many that receive.
             # A part holds whole elements; the usual ones have four bytes or less. ROCm/rccl
             # src/device/msccl_kernel_impl.h: all steps are repeated for each half (MSCCL_CHUNKSTEPS of NCCL_STEPS) of a
             # buffer of 4 MiB (NCCL_BUFFSIZE) of each chunk, and each message takes half of it, however small it is.
             "msccl", "MSCCL XML, which MSCCL and RCCL before 2026 run on GPUs: `stretto export --to msccl`",
-            kinds=BUFFERED, equal_parts=True, alignment_bytes=4, buffer_parts=2**15 - 1, step_parts=72,
-            threadblocks=216, awaited_threadblocks=128, steps=256, channels=32, elements=4096, messages=3600,
-            pass_bytes=2 << 20, in_flight=2,
+            kinds=BUFFERED, equal_parts=True, alignment_bytes=4, buffer_parts=2**15 - 1, step_parts=71,
+            threadblocks=216, awaited_threadblocks=128, steps=256, channels=32, channel_peers=32, elements=4096,
+            messages=3600, pass_bytes=2 << 20, in_flight=2,
         ),
         Target(
             # microsoft/mscclpp src/core/include/execution_common.hpp: MAX_OPERATION, MAX_CHANNEL,
             # MAX_DEVICE_SEMAPHORES, offsets of 32 bits; src/core/executor/execution_plan.cc: buffer_alignment.
             # A buffer must be a multiple of its parts times 16 bytes, so that many parts serve few sizes: 128 KiB here.
+            # A GPU of 80 multiprocessors runs 80 threadblocks of 64 operations at once, about two for a message's end.
             "mscclpp", "MSCCL++ execution plan, run by MSCCL++ on GPUs: `stretto export --to mscclpp` (`mscclpp-dsl`)",
             kinds=BUFFERED, equal_parts=True, alignment_bytes=16, buffer_parts=2**13, steps=64, channels=16,
-            buffer_bytes=2**32,
+            buffer_bytes=2**32, messages_at_once=2560,
         ),
         Target(
             "torch", "processes of PyTorch's backend `stretto`, and those of `stretto run`, which send over sockets",

@@ -69,6 +69,7 @@ NO_EFFORT = "the effort was spent"
     changes=True,
     transfers=lambda request: 0,  # each candidate is asked for its own
     cuts=True,
+    compares=True,
 )
 def auto(request: Request) -> Plan:
     """The best of several planners.

@@ -41,7 +41,8 @@ OPTIONS = (
 
 @register(
     "jobs", collectives=EVERY_KIND, topologies="any without planes", paper="our own; after Smith 1956",
-    options=OPTIONS, messages=True, cuts=True, serves=over_links, transfers=lambda request: 0,
+    options=OPTIONS, messages=True, cuts=True, compares=True, serves=over_links,
+    transfers=lambda request: 0,
     auto=Candidate(lambda request: 0.0, counts=True, leads=True, collectives_from=2),
 )  # fmt: skip
 def jobs(request: Request, *, planner: str = "auto", online: bool = False) -> Plan:

@@ -33,6 +33,7 @@ from ..model.plan import Plan
 from ..model.targets import Target
 from ..model.topology import ACCELERATOR, Topology
 from ..schedule.effort import Budget
+from ..schedule.kept import Kept
 
 Progress = Callable[[int, int, str], None]
 """Called with (done, total, what) now and then during long work."""
@@ -48,6 +49,7 @@ class Request:
         budget: counted work that it may spend, and the net that may stop it early.
         progress: told now and then how far long work is.
         target: what shall run the plan; None if nothing is known of it. The topology is as the target uses it.
+        kept: plans of earlier requests for the same work, which may differ in their targets.
     """
 
     topology: Topology
@@ -56,6 +58,7 @@ class Request:
     budget: Budget = field(default_factory=Budget)
     progress: Progress | None = None
     target: Target | None = None
+    kept: Kept | None = None
 
     def tell(self, done: int, total: int, what: str) -> None:
         """Tell :attr:`progress`, if somebody listens."""
@@ -184,6 +187,8 @@ class Entry:
         changes: True if it heeds bandwidths that change with time; other planners refuse a network on which they do.
         transfers: ``request -> count``, about how many transfers its plan has.
         cuts: True if it cuts chunks as it needs, so that the chunks of the request matter little.
+        compares: True if it compares plans of other planners. It then asks them for plans that the target can run;
+            any other planner plans as if there were no target, and its plan is fitted to the target afterwards.
         auto: how ``auto`` asks it; None if ``auto`` does not.
         tune: its place among the planners that ``stretto tune`` compares by default, the lowest first; None if it is
             not among them. Of plans that end together the first is kept.
@@ -206,6 +211,7 @@ class Entry:
     changes: bool = False
     transfers: Callable[[Request], float] = lambda request: request.deliveries
     cuts: bool = False
+    compares: bool = False
     auto: Candidate | None = None
     tune: int | None = None
     library: int | None = None

@@ -21,6 +21,7 @@ from ..model.variants import seen_by
 from ..schedule.best import ask, best_of
 from ..schedule.effort import Budget, steps_of
 from ..schedule.fitting import fitting, refuse, seen_by_target
+from ..schedule.kept import Kept
 from ..schedule.moments import charged, from_zero, moved, retimed
 from .registry import Entry, Progress, Request, find, registered
 
@@ -36,6 +37,7 @@ def run_planner(
     progress: Progress | None = None,
     options: Mapping[str, Any] | None = None,
     target: Target | None = None,
+    kept: Kept | None = None,
 ) -> Plan:
     """Run ``planner[+refiner...]``, and note in the plan's meta how it was made.
 
@@ -50,13 +52,15 @@ def run_planner(
         options: by name; text is parsed as the option's type. Each goes to all stages of the spec that declare it.
         target: what shall run the plan. The plan's network is then the one that the target uses
             (:mod:`stretto.schedule.fitting`).
+        kept: plans of earlier calls for the same topology and workload, for other targets or for fewer messages; those
+            of this call are added. Without effect where there is a time limit.
     Raises:
         InputError: an unknown name, effort or option. Unsupported: a stage does not serve this request, or the target
             cannot run it.
     """
     if target is not None:
         refuse(target, topology, workload)
-        topology = seen_by_target(target, topology, workload)
+        topology = seen_by_target(target, topology, workload, kept)
     find(spec.partition("+")[0])  # loads the planners, which is not planning
     loaded, wall, cpu = replace(LOADING), time.perf_counter(), time.process_time()
     several = len(workload.collectives) > 1
@@ -64,7 +68,7 @@ def run_planner(
     budget = Budget(steps_of(effort, different), stop=Stop(time_limit_s))
     begin_s = min(c.start_s for c in workload.collectives)
     from_now = replace(topology, changes=topology.changes.since(begin_s)) if topology.changes and begin_s else topology
-    request = Request(from_now, from_zero(workload), seed, budget, progress, target)
+    request = Request(from_now, from_zero(workload), seed, budget, progress, target, None if time_limit_s else kept)
     plan = _plan(spec, request, options or {})
     if from_now is not topology:
         plan = replace(plan, topology=topology)
@@ -108,13 +112,24 @@ def _plan(spec: str, request: Request, options: Mapping[str, Any]) -> Plan:
 
 def _run(spec: str, request: Request, options: Mapping[str, Any]) -> Plan:
     """The plan of a spec that begins with a planner, as the request's target can run it."""
-    if request.target is None:
-        return _by_stages(spec, options, request)
+    target, budget = request.target, request.budget
+    if target is None:
+        return _once(spec, options, request)
+    own = request if find(spec.partition("+")[0]).compares else replace(request, target=None)
 
     def make(topology: Topology) -> Plan:
-        return _by_stages(spec, options, replace(request, topology=topology))
+        return _once(spec, options, replace(own, topology=topology))
 
-    return fitting(make, request.topology, request.workload, request.target, request.budget)
+    # what a target asks takes nothing from what planners may try, so that they plan as they do without one
+    return fitting(make, request.topology, request.workload, target, budget.apart(), request.kept)
+
+
+def _once(spec: str, options: Mapping[str, Any], request: Request) -> Plan:
+    """The plan of a spec that begins with a planner, unless an earlier request has made it."""
+    if request.kept is None:
+        return _by_stages(spec, options, request)
+    key = (spec, repr(sorted(options.items())), request.topology, request.workload, request.seed, request.target)
+    return request.kept.plan(key, request.budget, partial(_by_stages, spec, options, request))
 
 
 def _by_stages(spec: str, options: Mapping[str, Any], request: Request) -> Plan:

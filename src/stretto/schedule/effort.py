@@ -86,6 +86,10 @@ class Budget:
         """At most this many steps of what is left of this budget."""
         return Budget(max(0.0, min(steps, self.left)), self.costs, self.stop, parent=self)
 
+    def apart(self) -> Budget:
+        """As many steps as are left, which are not taken from this budget."""
+        return Budget(self.left, self.costs, self.stop)
+
     def for_solvers(self, most_units: float) -> Budget:
         """At most this many units of solvers' effort: the one kind of work of the new budget, ``units``."""
         return self.within(most_units * UNIT_STEPS).with_costs({"units": UNIT_STEPS})
@@ -94,6 +98,11 @@ class Budget:
     def left(self) -> float:
         """Steps that are left; 0 once the net has fired."""
         return 0.0 if self.stop.fired else max(0.0, self.steps - self.spent)
+
+    @property
+    def most(self) -> float:
+        """Steps that the whole request may take, of which this budget is a part."""
+        return self.steps if self.parent is None else self.parent.most
 
     @property
     def exhausted(self) -> bool:
@@ -110,10 +119,7 @@ class Budget:
         Raises:
             Unsupported: it takes more than ``REQUIRED_TIMES`` times the effort of the whole request (at least "quick").
         """
-        whole = self
-        while whole.parent is not None:
-            whole = whole.parent
-        steps, most = self.cost(**work), REQUIRED_TIMES * max(whole.steps, EFFORTS["quick"])
+        steps, most = self.cost(**work), REQUIRED_TIMES * max(self.most, EFFORTS["quick"])
         if steps > most:
             seconds, allowed = steps / STEPS_A_SECOND, most / STEPS_A_SECOND
             raise Unsupported(f"{what} would take about {seconds:.0f} s of CPU, and this effort is for {allowed:.0f} s")

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -31,6 +32,7 @@ from ..model.topology import GIVEN, ROUTER, SWITCH, Topology
 from ..model.variants import costing
 from .best import completion_s
 from .effort import Budget
+from .kept import Kept
 from .resizing import tapered, timed_again
 
 NEXT_TO_NOTHING = 1.002
@@ -42,6 +44,9 @@ ATTEMPTS = 4
 LEAST_COST = 0.01
 """Share of the time of a mean chunk on a link that a message costs at least where a plan is to have fewer messages."""
 
+AT_ONCE = 1.02
+"""Times the completion of a plan that one may take whose program runs at once, for it to be preferred."""
+
 MARGIN = 1.2
 """Times as much as needed that a message costs then."""
 
@@ -51,11 +56,12 @@ class TooFine(Unsupported):
 
     Attributes:
         times: how many times as many.
+        plan: the plan, if the target can run it all the same.
     """
 
-    def __init__(self, reason: str, times: float) -> None:
+    def __init__(self, reason: str, times: float, plan: Plan | None = None) -> None:
         super().__init__(reason)
-        self.times = times
+        self.times, self.plan = times, plan
 
 
 def refuse(target: Target, topology: Topology, workload: Workload) -> None:
@@ -98,8 +104,14 @@ def refuse(target: Target, topology: Topology, workload: Workload) -> None:
             )
 
 
-def seen_by_target(target: Target, topology: Topology, workload: Workload) -> Topology:
-    """The network as a target uses it; the same one where that is no other."""
+def seen_by_target(target: Target, topology: Topology, workload: Workload, kept: Kept | None = None) -> Topology:
+    """The network as a target uses it; the same one where that is no other, or where another target uses it so."""
+    key = ("seen", topology, workload, target.relays, target.multicast, target.sums, target.message_s)
+    return (kept or Kept()).of(key, lambda: _seen_by_target(target, topology, workload))
+
+
+def _seen_by_target(target: Target, topology: Topology, workload: Workload) -> Topology:
+    """The network as a target uses it."""
     nodes = np.arange(topology.node_count)
     ranks = np.unique(np.concatenate([c.ranks for c in workload.collectives]))
     if not target.relays:
@@ -119,32 +131,46 @@ def seen_by_target(target: Target, topology: Topology, workload: Workload) -> To
 
 
 def fitting(
-    make: Callable[[Topology], Plan], topology: Topology, workload: Workload, target: Target, budget: Budget
+    make: Callable[[Topology], Plan],
+    topology: Topology,
+    workload: Workload,
+    target: Target,
+    budget: Budget,
+    kept: Kept | None = None,
 ) -> Plan:
     """A planner's plan, as a target can run it.
 
     Args:
         make: the planner's plan on a network.
         topology: as the target uses it.
+        budget: counted work of fitting alone.
+        kept: plans of earlier requests.
     Raises:
         Unsupported: the plan needs what the target does not have.
     """
     ranks = np.concatenate([c.ranks for c in workload.collectives])
-    own, cost = topology, 0.0
+    own, cost, kept = topology, 0.0, kept or Kept()
+    runnable: Plan | None = None
     for attempt in range(ATTEMPTS):
         plan = make(own)
         if not target.relays and not np.isin(nodes_in(plan), ranks).all() and own.is_router.any():
-            own = _with_switches_for_routers(own)
+            own = kept.of(("switches", own), partial(_with_switches_for_routers, own))
             plan = make(own)
-        plan = tapered(_on(topology, plan, budget), budget)
+        plan = kept.of((topology, plan), partial(_tapered_on, topology, plan, budget))
         try:
-            return _fitted(plan, target, budget)
+            coarser = _fitted(plan, target, budget)
         except TooFine as reason:
+            runnable = runnable or reason.plan
             if attempt == ATTEMPTS - 1 or not _cuts(plan):
-                raise
+                if runnable is None:
+                    raise
+                return runnable
             before = cost or _least_cost_s(plan)
             cost = before * MARGIN * reason.times**2  # parts are as many as the root of what messages cost
             own = _costlier(own, cost)
+        else:
+            finer = runnable is not None and completion_s(coarser) > AT_ONCE * completion_s(runnable)
+            return runnable if finer and runnable is not None else coarser
     raise AssertionError("the last attempt raises")
 
 
@@ -177,10 +203,9 @@ def _fitted(plan: Plan, target: Target, budget: Budget) -> Plan:
     if target.equal_parts:
         plan = in_equal_parts_of(plan, target, budget)
     most = int(ends_at_nodes(plan)[ranks].max(initial=0))
-    if most > target.messages:
-        raise TooFine(
-            f"{target.name} takes {target.messages:,} messages of a rank, and this is {most:,}", most / target.messages
-        )
+    for limit, runs in ((target.messages, None), (target.messages_at_once, plan)):
+        if most > limit:
+            raise TooFine(f"{target.name} takes {limit:,} messages of a rank, and this is {most:,}", most / limit, runs)
     return plan
 
 
@@ -221,6 +246,11 @@ def in_equal_parts_of(plan: Plan, target: Target, budget: Budget) -> Plan:
 def _with_switches_for_routers(topology: Topology) -> Topology:
     """The network with a switch in the place of each router."""
     return replace(topology, kind=np.where(topology.is_router, SWITCH, topology.kind).astype(np.int8))
+
+
+def _tapered_on(topology: Topology, plan: Plan, budget: Budget) -> Plan:
+    """A planner's plan on the network as it is, with smaller chunks at one end where it ends sooner so."""
+    return tapered(_on(topology, plan, budget), budget)
 
 
 def _on(topology: Topology, plan: Plan, budget: Budget) -> Plan:
