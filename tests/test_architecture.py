@@ -175,3 +175,24 @@ def test_only_the_table_of_kinds_knows_kinds_of_collectives_by_name():
             if isinstance(n, ast.Compare):
                 words = {c.value for c in ast.walk(n) if isinstance(c, ast.Constant)}
                 assert not words & {*BY_NAME}, f"{file}:{n.lineno}"
+
+
+OWN_PROCESSES = {("runtime", "local"), ("studies", "engines"), ("cli", "compiling")}
+"""What starts processes and speaks to them through pipes, which carry pickles; nobody else can write to those."""
+
+
+RUNS_CODE = re.compile(r"""
+    ^\s*(?:import|from)\s+(?:_?pickle|cPickle|marshal|shelve|dill|cloudpickle|joblib)\b
+    | (?<![\w."'])(?:eval|exec)\( | \byaml\.(?!safe_load|YAMLError) | \btorch\.load\( | allow_pickle | pickle\.loads?\(
+""", re.M | re.X)  # fmt: skip
+
+
+def test_nothing_that_comes_over_a_network_or_from_a_file_can_run_code():
+    for sample in ("import pickle\n", "x = eval(text)", "yaml.load(text)", "np.load(file, allow_pickle=True)"):
+        assert RUNS_CODE.search(sample)
+    for module, file in MODULES.items():
+        text = file.read_text()
+        assert not RUNS_CODE.search(text), file
+        assert module in OWN_PROCESSES or not re.search(
+            r"^\s*(?:import|from) multiprocessing(?!.connection import wait$)", text, re.M
+        ), file
