@@ -6,7 +6,10 @@ other backends. Environment variables:
 
 - ``STRETTO_TOPOLOGY``: the topology whose accelerators are the ranks; without it the network is measured.
 - ``STRETTO_TUNING``: the table of ``stretto tune`` that says which planner is best for which size.
-- ``STRETTO_SECRET``: the secret by which ranks authenticate; without it the store hands one out.
+- ``STRETTO_SECRET``, ``STRETTO_SECRET_FILE``: the secret by which ranks authenticate, or the file that has it; without
+  it the store hands a random one out.
+- ``STRETTO_TLS_CERT``, ``STRETTO_TLS_KEY``, ``STRETTO_TLS_CA``, ``STRETTO_TLS_NAME``: certificates for TLS.
+- ``STRETTO_FRAMES``: ``authenticated`` or ``plain``, without TLS; authenticated between machines by default.
 - ``STRETTO_HOST``: the address at which this process listens.
 - ``STRETTO_TRACE``: a folder for a record of every transfer.
 """
