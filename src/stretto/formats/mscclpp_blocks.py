@@ -108,12 +108,14 @@ class _Lane:
     Attributes:
         came: how many messages of each sender it has waited for. ready: peers that have said that they are.
         phases: of each task done in the running block, by identity, the phase in which it was.
+        worked: the last phase of the running block in which all threads worked; -1 for none.
     """
 
     blocks: list[_State]
     came: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     ready: set[int] = field(default_factory=set)
     phases: dict[int, int] = field(default_factory=dict)
+    worked: int = -1
 
 
 class Blocks:
@@ -210,7 +212,7 @@ class Blocks:
         making.blocks[-1] = before
         making.came.clear()
         making.came.update(came)
-        making.ready, making.phases = ready, dict.fromkeys(phases, -1)
+        making.ready, making.phases, making.worked = ready, dict.fromkeys(phases, -1), -1
         before.meet()
         before.count("sem_release", [self.semaphores], "")
         fresh = _State()
@@ -248,7 +250,8 @@ class Blocks:
         releases = sorted(self.releases[id(task)])
         if releases and (state.waited_apart or (state.waited and len(releases) > 1)):
             state.meet()
-        if releases and making.phases.get(id(task), -1) == state.phase:
+        # who is told that a task is over takes all tasks of the lane before it to be over, too
+        if releases and making.worked == state.phase:
             state.meet()
         state.count("sem_release", releases, "")
 
@@ -262,7 +265,7 @@ class Blocks:
         if not added and (needs or state.waited_apart or (by_all and state.waited)):
             state.meet()
         if by_all:
-            making.phases[id(task)] = state.phase
+            making.phases[id(task)] = making.worked = state.phase
         if task.message is None:
             assert task.dst is not None
             name = "copy" if task.kind == "copy" else "re"
