@@ -19,7 +19,9 @@ import pytest
 from stretto import __version__ as stretto_version
 from stretto import cli
 from stretto.model.targets import MESSAGE_S
+from tls_files import FOLDER
 
+CERTIFICATE = {"cert": "rank", "key": "rank.key", "ca": "authority"}
 PLAN_KEYS = {
     "planner", "topology", "collective", "ranks", "size_bytes", "shard_bytes", "chunks", "transfers", "completion_s",
     "bound_s", "completion_over_bound", "algorithm_bandwidth", "planning_s", "planning_cpu_s", "verified",
@@ -427,7 +429,13 @@ def test_a_plan_runs_on_real_bytes(tmp_path):
     data = answer("run", path, "--timeout", "30")
     assert data["correct"] is True
     assert (data["processes"], data["transfers"], data["wrong"]) == (4, 24, [])
-    assert "every byte right" in stretto("run", path).stdout
+    certificate = [f"--tls-{option}={FOLDER / file}.pem" for option, file in CERTIFICATE.items()]
+    assert "every byte right" in stretto("run", path, *certificate).stdout
+    assert (
+        "--tls-key: TLS needs --tls-cert, --tls-key and --tls-ca" in stretto("run", path, certificate[0], code=2).stderr
+    )
+    assert "'signed' is neither" in stretto("run", path, "--frames", "signed", code=2).stderr
+    assert "/nowhere: the secret cannot be read" in stretto("run", path, "--secret-file", "/nowhere", code=2).stderr
 
 
 def test_a_request_runs_as_planned_for_the_processes_and_a_file_for_cheaper_messages_says_so(tmp_path):

@@ -153,7 +153,7 @@ def test_nothing_is_handed_on_before_its_code_has_come():
 
 @pytest.fixture(scope="module", params=PROTECTED)
 def protected(request):
-    threads = Threads(3, 2, PROTECTED[request.param])
+    threads = Threads(3, 2, PROTECTED[request.param], lanes=2)
     assert all(isinstance(c.sock, Channel) for c in threads.meshes[0].connections)
     yield threads
     threads.close()

@@ -23,6 +23,7 @@ from stretto.runtime.credentials import Credentials
 from stretto.runtime.door import Door
 from stretto.runtime.handshake import _HELLO, _MAGIC, _REFUSED, Refusal, shake
 from stretto.runtime.mesh import Mesh
+from tls_files import with_tls
 
 CHOSEN = Credentials(b"correct horse battery", chosen=True)
 OTHER = Credentials(b"wrong horse, no battery", chosen=True)
@@ -257,14 +258,47 @@ def test_each_byte_of_what_a_caller_says_counts(at):
         assert isinstance(failure, PeerFailed)
 
 
+FIRST = st.one_of(
+    st.binary(min_size=1, max_size=90),
+    st.binary(max_size=500).map(lambda b: _MAGIC + b),
+    st.binary(max_size=200).map(lambda b: b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b),  # a hello of TLS
+)
+
+
 @settings(max_examples=60, deadline=None)
-@given(first=st.one_of(st.binary(min_size=1, max_size=90), st.binary(max_size=500).map(lambda b: _MAGIC + b)))
-def test_whatever_comes_first_is_turned_away(first):
-    with open_door() as (entry, address), socket.create_connection(address) as sock:
+@given(first=FIRST, credentials=st.sampled_from([CREDENTIALS, CHOSEN, with_tls()]))
+def test_whatever_comes_first_is_turned_away(first, credentials):
+    with open_door(credentials) as (entry, address), socket.create_connection(address) as sock:
         sock.sendall(first)
         sock.shutdown(socket.SHUT_WR)
         while not entry.last_failure:
             assert entry.next(time.monotonic() + 0.02) is None
+
+
+@settings(max_examples=60, deadline=None)
+@given(answer=FIRST, credentials=st.sampled_from([CREDENTIALS, CHOSEN, with_tls()]))
+def test_whatever_is_answered_a_caller_says_what_is_wrong(answer, credentials):
+    with listen() as listener:
+        sock = socket.create_connection(listener.getsockname())
+        with listener.accept()[0] as there:
+            there.sendall(answer)
+            there.shutdown(socket.SHUT_WR)
+            with pytest.raises(PeerFailed, match="rank 0: "):
+                shake(sock, credentials, 1, (0, 0), "rank 0", within_s=20)
+
+
+def test_who_lost_its_place_calls_again():
+    listeners = [listen(), listen()]
+    addresses = {v: s.getsockname() for v, s in enumerate(listeners)}
+    with ThreadPoolExecutor(2) as pool:
+        calling = pool.submit(join, 1, listeners[1], addresses, NAMES, CREDENTIALS, timeout_s=20)
+        for _ in range(2):
+            listeners[0].accept()[0].close()
+        accepting = pool.submit(join, 0, listeners[0], addresses, NAMES, CREDENTIALS, timeout_s=20)
+        found = [accepting.result(), calling.result()]
+        list(pool.map(Mesh.close, found))
+    for listener in listeners:
+        listener.close()
 
 
 def drip(address: tuple[str, int], count: int, ready: threading.Event, over: threading.Event) -> None:
