@@ -29,6 +29,7 @@ from stretto.measure.record import append_news, write_topology
 from stretto.model.errors import InputError, PeerFailed, StrettoError
 from stretto.runtime.probe import Effort
 from stretto.topologies import load_topology
+from tls_files import ENVIRONMENT
 
 NEEDS_NAMESPACES = pytest.mark.skipif(emulator.refusal() is not None, reason=str(emulator.refusal()))
 TORCHRUN = {"RANK": "1", "WORLD_SIZE": "4", "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
@@ -250,7 +251,12 @@ def free_port() -> int:
         return int(sock.getsockname()[1])
 
 
-def test_launched_ranks_meet_at_rank_0_though_its_port_is_taken():
+@pytest.mark.parametrize(
+    "variables", [{}, ENVIRONMENT, {"STRETTO_FRAMES": "authenticated", "STRETTO_SECRET": "a chosen secret"}]
+)
+def test_launched_ranks_meet_at_rank_0_though_its_port_is_taken(monkeypatch, variables):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
     with socket.create_server(("", 0)) as taken:  # as torchrun's own store may be
         port = int(taken.getsockname()[1])
         notes, request = Notes(), Request(__version__, QUICK, timeout_s=20.0)

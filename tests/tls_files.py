@@ -17,3 +17,8 @@ def files(name: str = "rank", authority: str = "authority", peers: str | None = 
 
 def with_tls(*arguments: str) -> Credentials:
     return Credentials(SECRET, certificates=files(*arguments))
+
+
+_PATHS = {"CERT": FOLDER / "rank.pem", "KEY": FOLDER / "rank.key.pem", "CA": FOLDER / "authority.pem"}
+ENVIRONMENT = {f"STRETTO_TLS_{option}": str(path) for option, path in _PATHS.items()}
+OPTIONS = [f"--tls-{option.lower()}={path}" for option, path in _PATHS.items()]

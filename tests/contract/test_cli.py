@@ -19,9 +19,8 @@ import pytest
 from stretto import __version__ as stretto_version
 from stretto import cli
 from stretto.model.targets import MESSAGE_S
-from tls_files import FOLDER
+from tls_files import OPTIONS
 
-CERTIFICATE = {"cert": "rank", "key": "rank.key", "ca": "authority"}
 PLAN_KEYS = {
     "planner", "topology", "collective", "ranks", "size_bytes", "shard_bytes", "chunks", "transfers", "completion_s",
     "bound_s", "completion_over_bound", "algorithm_bandwidth", "planning_s", "planning_cpu_s", "verified",
@@ -429,11 +428,8 @@ def test_a_plan_runs_on_real_bytes(tmp_path):
     data = answer("run", path, "--timeout", "30")
     assert data["correct"] is True
     assert (data["processes"], data["transfers"], data["wrong"]) == (4, 24, [])
-    certificate = [f"--tls-{option}={FOLDER / file}.pem" for option, file in CERTIFICATE.items()]
-    assert "every byte right" in stretto("run", path, *certificate).stdout
-    assert (
-        "--tls-key: TLS needs --tls-cert, --tls-key and --tls-ca" in stretto("run", path, certificate[0], code=2).stderr
-    )
+    assert "every byte right" in stretto("run", path, *OPTIONS).stdout
+    assert "--tls-key: TLS needs --tls-cert, --tls-key and --tls-ca" in stretto("run", path, OPTIONS[0], code=2).stderr
     assert "'signed' is neither" in stretto("run", path, "--frames", "signed", code=2).stderr
     assert "/nowhere: the secret cannot be read" in stretto("run", path, "--secret-file", "/nowhere", code=2).stderr
 

@@ -13,13 +13,11 @@ import pytest
 from stretto.model.errors import InputError, PeerFailed, Unsupported
 from stretto.runtime import channel, connect
 from stretto.runtime.credentials import chosen_secret
-from tls_files import FOLDER
+from tls_files import ENVIRONMENT
 
 torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install 'stretto[torch]'")
 
 dist = torch.distributed
-
-CERTIFICATE = {"CERT": "rank.pem", "KEY": "rank.key.pem", "CA": "authority.pem"}
 
 
 def group(store, rank: int, size: int):
@@ -166,7 +164,7 @@ def test_no_thread_outlives_its_process_whatever_is_pending():
     [
         {"STRETTO_FRAMES": "authenticated"},
         {"STRETTO_SECRET": "a secret of twelve or more"},
-        {f"STRETTO_TLS_{part}": str(FOLDER / file) for part, file in CERTIFICATE.items()},
+        ENVIRONMENT,
     ],
     ids=["authenticated", "chosen", "tls"],
 )
