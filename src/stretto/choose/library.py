@@ -165,6 +165,23 @@ class Library:
         self.topology = costing(replace(topology, replicates=none, reduces=none, planes=planes), self.message_s)
 
     @property
+    def sites(self) -> list[int]:
+        """For each rank the number of its site: its server or datacenter where the topology names them, else what is
+        joined without a link between two switches or routers."""
+        net = self.topology
+        names = [net.sites[v] for v in self.nodes]
+        if not all(names):
+            from scipy.sparse import coo_array
+            from scipy.sparse.csgraph import connected_components
+
+            own = (net.kind[net.src] == ACCELERATOR) | (net.kind[net.dst] == ACCELERATOR)
+            links = coo_array((np.ones(own.sum()), (net.src[own], net.dst[own])), shape=(net.node_count,) * 2)
+            part = connected_components(links, directed=False)[1]
+            names = [str(part[v]) for v in self.nodes]
+        number = {name: i for i, name in enumerate(dict.fromkeys(names))}
+        return [number[name] for name in names]
+
+    @property
     def controller(self) -> int | None:
         """The node of the controller, as programs name it; None on a network without optical planes."""
         return self.topology.node_count if self.topology.planes else None

@@ -13,7 +13,7 @@ import heapq
 import math
 import selectors
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -24,6 +24,7 @@ from ..lower import Program
 from ..model.errors import PeerFailed
 from .buffers import Array, Buffers, as_bytes
 from .circuits import Circuits
+from .gate import Gate
 from .incoming import PATIENCE_S, Incoming
 from .mesh import Connection, Mesh
 from .pacing import AHEAD_S, Outgoing, Queue, largest_rate, limit_rate
@@ -53,6 +54,7 @@ def execute(
     started_at: float | None = None,
     delays: Mapping[int, float] | None = None,
     circuits: Circuits | None = None,
+    gate: Gate | None = None,
     call: bytes = NO_CALL,
 ) -> Trace:
     """Run a program to its end: when this returns, every output is complete.
@@ -68,6 +70,7 @@ def execute(
         delays: for some rows the seconds between their last byte and their arrival, on a network without delay.
         circuits: at the controller the optical planes, as the last run left them; by default planes without hardware,
             which are as the plan finds them.
+        gate: by which other threads release the rows that wait for them, and learn of arrivals.
         call: the code of what the caller asks for (``CALL_BYTES``); every node must give the same.
     Raises:
         PeerFailed: a peer died, stalled, broke the protocol or gave another call; names the peer and the transfer, or
@@ -80,7 +83,7 @@ def execute(
     buffers = Buffers(program.steps, inputs, outputs, sizes, dtype, reduce, mesh.pool)
     start = time.monotonic() if started_at is None else started_at
     own = Circuits(program.plan.topology.planes, TimedSwitch()) if circuits is None and program.turns else None
-    run = Run(mesh, program, buffers, timeout_s, pace, start, delays or {}, circuits or own, call)
+    run = Run(mesh, program, buffers, timeout_s, pace, start, delays or {}, circuits or own, gate, call)
     if started_at is not None:
         time.sleep(max(0.0, start - time.monotonic()))
     try:
@@ -112,38 +115,34 @@ class Run:
     start: float
     delays: Mapping[int, float]
     circuits: Circuits | None
+    gate: Gate | None = None
     call: bytes = NO_CALL
 
     def __post_init__(self) -> None:
         program, steps = self.program, self.program.steps
         self.steps = steps
-        self.number, self.culprit = self.mesh.runs, self.mesh.node
-        self.connection = self.mesh.connection
+        self.sources = [source for source in (self.circuits, self.gate) if source is not None]
+        self.number, self.culprit, self.connection = self.mesh.runs, self.mesh.node, self.mesh.connection
         self.peers = {p: self.mesh.peers[p] for p in program.peers.tolist()}
         self.connections = [c for connections in self.peers.values() for c in connections]
         self.trace = Trace()
+        self.timed = program.plan.sharing == "timed"
         for c in self.connections:
             c.begin(Queue(program.plan.sharing == "fair") if c.lead is c else c.lead.outgoing)
-            limit_rate(c.sock, math.inf if self.pace is None else self._largest_rate(c) / self.pace)
-        self.timed = program.plan.sharing == "timed"
+            to_peer = (send for send in steps.sends.values() if c.peer in send.to)
+            sends = (s for s in to_peer if self.connection(c.peer, s.subflow) is c.lead)
+            limit_rate(c.sock, math.inf if self.pace is None else largest_rate([*sends], self.timed) / self.pace)
         self.active = set(self.connections)
         self.pending_reads: set[Connection] = set()
         self.waits = dict(steps.waits)
         self.unsent = {(row, peer) for row, send in steps.sends.items() for peer in send.to}
         self.signals = {key for key in steps.wakes if key[1] != program.node}
         self.events = set(steps.events)
-        # (when, number, what to call, with what)
-        self.timers: list[tuple[float, int, Callable[[Any], None], Any]] = []
+        self.timers: list[tuple[float, int, Callable[[Any], None], Any]] = []  # when, number, what to call, with what
         self.timer_count = 0
         self.selector = selectors.DefaultSelector()
         self.said_done = False
         self.incoming = Incoming(self)
-
-    def _largest_rate(self, c: Connection) -> float:
-        """The largest rate at which the plan sends on a connection, bytes/s."""
-        to_peer = [send for send in self.steps.sends.values() if c.peer in send.to]
-        sends = [s for s in to_peer if self.connection(c.peer, s.subflow) is c.lead]
-        return largest_rate(sends, timed=self.program.plan.sharing == "timed")
 
     # --- the loop ---------------------------------------------------------------------------------
 
@@ -164,8 +163,8 @@ class Run:
             awake = self.selector.select(min(wait_s, PATIENCE_S) if self.incoming.parked else wait_s)
             for key, mask in awake:
                 c = key.data
-                if c is self.circuits:
-                    self._end_turns()
+                if not isinstance(c, Connection):
+                    self._end_turns() if c is self.circuits else self._release(c.released())
                     continue
                 if mask & selectors.EVENT_WRITE:
                     self.active.add(c)
@@ -183,7 +182,8 @@ class Run:
             self.fail(*self.mesh.condemned)
         if self.circuits is not None:
             self.circuits.begin(self.program.plan, 1.0 if self.pace is None else self.pace)
-            self.selector.register(self.circuits, selectors.EVENT_READ, self.circuits)
+        for source in self.sources:
+            self.selector.register(source, selectors.EVENT_READ, source)
         for c in self.connections:
             if c.closed is not None and c.main.done < self.number:
                 self.fail(c.peer, c.closed)
@@ -289,15 +289,19 @@ class Run:
     def happened(self, row: int, place: int) -> None:
         """Release the rows that wait for this row, and signal the nodes where others wait."""
         self.trace.arrived_s.setdefault(row, time.monotonic() - self.start)
-        if self.circuits is not None:
-            self.circuits.report(row)
+        for source in self.sources:
+            source.report(row)
         if place == self.program.node:
             for peer in self.steps.signals.get(row, ()):
                 self.say(self.connection(peer, 0), Kind.SIGNAL, row)
-        for waiting in self.steps.wakes.get((row, place), ()):
-            self.waits[waiting] -= 1
-            if self.waits[waiting] == 0:
-                self._ready(waiting)
+        self._release(self.steps.wakes.get((row, place), ()))
+
+    def _release(self, rows: Iterable[int]) -> None:
+        """Take note that something has happened for which rows wait."""
+        for row in rows:
+            self.waits[row] -= 1
+            if self.waits[row] == 0:
+                self._ready(row)
 
     # --- writing ---------------------------------------------------------------------------------
 

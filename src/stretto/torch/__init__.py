@@ -11,6 +11,7 @@ other backends. Environment variables:
 - ``STRETTO_TLS_CERT``, ``STRETTO_TLS_KEY``, ``STRETTO_TLS_CA``, ``STRETTO_TLS_NAME``: certificates for TLS.
 - ``STRETTO_FRAMES``: ``authenticated`` or ``plain``, without TLS; authenticated between machines by default.
 - ``STRETTO_HOST``: the address at which this process listens.
+- ``STRETTO_INNER``: the backend that moves tensors of accelerators inside a site; NCCL for CUDA by default.
 - ``STRETTO_TRACE``: a folder for a record of every transfer.
 """
 
@@ -21,6 +22,7 @@ from typing import Any
 from ..model.errors import Unsupported
 
 try:
+    import torch
     import torch.distributed as dist
 except ImportError as error:  # pragma: no cover
     raise Unsupported(f"the backend needs PyTorch: pip install 'stretto[torch]' ({error})") from None
@@ -36,4 +38,6 @@ def _create(options: Any, backend_options: Any) -> StrettoGroup:
     return StrettoGroup(options.store, options.group_rank, options.group_size, ranks, options.timeout)
 
 
-dist.Backend.register_backend("stretto", _create, extended_api=True, devices=["cpu"])
+_accelerator = torch.accelerator.current_accelerator()
+_devices = ["cpu", *([_accelerator.type] if _accelerator is not None else [])]
+dist.Backend.register_backend("stretto", _create, extended_api=True, devices=_devices)

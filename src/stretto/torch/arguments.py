@@ -13,11 +13,12 @@ from ..model.errors import ArgumentError, Unsupported
 
 
 def check_tensors(tensors: Collection[Tensor]) -> None:
-    """Refuse what the backend does not move, and tensors of several types in one call."""
-    for t in tensors:
-        if t.device.type != "cpu" or t.is_sparse:
-            tensor = "sparse tensors" if t.is_sparse else f"tensors on {t.device}"
-            raise Unsupported(f"the backend 'stretto' does not move {tensor}; it moves dense tensors on the CPU")
+    """Refuse what the backend does not move, and tensors of several types or devices in one call."""
+    if any(t.is_sparse for t in tensors):
+        raise Unsupported("the backend 'stretto' does not move sparse tensors; it moves dense ones")
+    devices = dict.fromkeys(t.device for t in tensors)
+    if len(devices) > 1:
+        raise ArgumentError(f"all tensors of one call must be on one device, found {' and '.join(map(str, devices))}")
     types = dict.fromkeys(t.dtype for t in tensors)
     if len(types) > 1:
         raise ArgumentError(f"all tensors of one call must have one type, found {' and '.join(map(str, types))}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -23,12 +23,14 @@ from ..runtime.inbox import Done, Receive
 from ..runtime.mesh import GRACE_S
 from ..runtime.messages import ask
 from .arguments import check_count, check_pieces, check_rank, check_splits, check_tensors, seconds
+from .backends import configured
 from .calls import FUNCTIONS
 from .collectives import Collectives
 from .links import Links
 from .measuring import Known
 from .monitored import MonitoredBarrier
 from .pending import Order, Pending
+from .serving import Serving, by_device
 from .sparse import check_sparse, sum_sparse
 from .tensors import OPS, array_of, plain, plain_copy
 
@@ -67,10 +69,17 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         measures = earlier is not None or not os.environ.get("STRETTO_TOPOLOGY")
         self._links = Links(store, library, host, measures, self._timeout_s, earlier)
         self._collectives = Collectives(library, self._links)
+        own = weakref.ref(self)  # the finalizer has the parts, and must not keep the group
+        self._order = Order(f"stretto-{rank}", self._links.blame)
+        self._message_failed = partial(_message_failed, self._links, self._order)
+        plans, failed = self._collectives.plans, self._message_failed
+        self._serving = Serving(
+            lambda: configured(own()), library, self._links, plans, store, ranks, self._timeout_s, failed
+        )
         self._monitored = MonitoredBarrier(rank, self._links)
         self._name = self._text = ""
-        self._order = Order(f"stretto-{rank}", self._links.blame)
-        self._leave = weakref.finalize(self, _leave, self._links, self._order, self._collectives, os.getpid())
+        parts = self._links, self._order, self._collectives, self._serving
+        self._leave = weakref.finalize(self, _leave, *parts, os.getpid())
         if size > 1:
             self._order.later(self._collectives.plans.load, None)
         self._order.later(self._links.connect, None)
@@ -97,10 +106,30 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
     def getGroupDesc(self) -> str:  # noqa: N802
         return self._text
 
+    supports_splitting = supports_coalescing = supports_time_estimate = False
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        """The types of devices whose tensors the group moves."""
+        return self._serving.types()
+
+    def _get_backend(self, device: torch.device) -> Any:
+        """What moves the tensors of a type of devices: this group, or the backend that the program named."""
+        other = self._serving.other(torch.device(device).type)
+        return self if other is None else other._get_backend(device)
+
+    def _part(self, tensors: Sequence[Tensor]) -> tuple[Callable[..., None], Callable[..., Pending]]:
+        """What runs a collective of tensors, and what queues it."""
+        if not tensors or tensors[0].device.type == "cpu":
+            return self._collectives.run, self._order.later
+        device = self._serving.accelerator(tensors[0])
+        return device.run, partial(device.later, self._order, tensors)
+
     def shutdown(self) -> None:
         """Finish the calls made so far and close."""
         self._leave.detach()
         self._order.stop(self._timeout_s)
+        self._serving.close()
         self._collectives.close()
         self._links.close()
 
@@ -108,6 +137,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         """Give up running calls at once and close."""
         self._leave.detach()
         self._links.drop()
+        self._serving.leave(LEAVE_S)
         self._order.stop(LEAVE_S)
         self._collectives.close()
         self._links.close()
@@ -139,7 +169,8 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         op = None
         if traits.reduces:  # PyTorch takes an operation in place of the options, too
             op = OPS.SUM if opts is None else getattr(opts, "reduceOp", opts)
-        jobs = []
+        jobs: list[Callable[[], None]] = []
+        all_tensors: list[Tensor] = []
         for source, output in zip(inputs, outputs, strict=True):
             held, wanted = self._pieces(traits.held, source, root), self._pieces(traits.wanted, output, root)
             for pieces, who in ((held, traits.held), (wanted, traits.wanted)):
@@ -151,14 +182,15 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
                 sizes = [tensors[0].numel()] * (1 if traits.whole else self._count)
             else:
                 sizes = [t.numel() for t in (held if traits.held == "all" else wanted).values()]
-            run = partial(self._collectives.run, root=root, op=op, function=function)
+            all_tensors += tensors
+            run = partial(self._part(tensors)[0], root=root, op=op, function=function)
             jobs.append(partial(run, kind, held, wanted, sizes, seconds(opts, self._timeout_s)))
 
         def run_all() -> None:
             for job in jobs:
                 job()
 
-        return self._order.later(run_all, outputs)
+        return self._part(all_tensors)[1](run_all, outputs)
 
     def _pieces(self, ranks: str, end: Any, root: int) -> dict[int, Tensor]:
         """The tensors of one end by piece, if this rank is among the ``ranks`` that have any."""
@@ -168,6 +200,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
             return {self._rank: end}
         return {0: end} if isinstance(end, Tensor) else dict(enumerate(end))
 
+    @by_device
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> Any:
         if any(t.layout != torch.strided for t in tensors):
             return self._sum_sparse(tensors, opts)
@@ -188,39 +221,51 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
 
         return self._order.later(run, tensors)
 
+    @by_device
     def broadcast(self, tensors: list[Tensor], opts: Any) -> Any:
         return self._queue("broadcast", tensors, tensors, opts)
 
+    @by_device
     def reduce(self, tensors: list[Tensor], opts: Any) -> Any:
         return self._queue("reduce", tensors, tensors, opts)
 
+    @by_device
     def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> Any:
         return self._queue("allgather", inputs, outputs, opts)
 
+    @by_device
     def allgather_into_tensor_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Any:
         return self.allgather([self._shares(o) for o in outputs], inputs, opts)
 
+    @by_device
     def allgather_coalesced(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> Any:
         return self.allgather([list(same) for same in zip(*outputs, strict=True)], inputs, opts)
 
+    @by_device
     def _allgather_base(self, output: Tensor, source: Tensor, opts: Any = None) -> Any:
         return self.allgather([self._shares(output)], [source], opts)
 
+    @by_device
     def reduce_scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None) -> Any:
         return self._queue("reducescatter", inputs, outputs, opts)
 
+    @by_device
     def reduce_scatter_tensor_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Any:
         return self.reduce_scatter(outputs, [self._shares(i) for i in inputs], opts)
 
+    @by_device
     def _reduce_scatter_base(self, output: Tensor, source: Tensor, opts: Any = None) -> Any:
         return self.reduce_scatter([output], [self._shares(source)], opts)
 
+    @by_device
     def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any) -> Any:
         return self._queue("gather", inputs, outputs or [[]], opts)
 
+    @by_device
     def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> Any:
         return self._queue("scatter", inputs or [[]], outputs, opts)
 
+    @by_device
     def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Any:
         n, me = self._count, self._rank
         check_count("all_to_all", inputs, n)
@@ -231,11 +276,11 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         held, wanted = {me * n + r: t for r, t in enumerate(inputs)}, {r * n + me: t for r, t in enumerate(outputs)}
         check_pieces("all_to_all", held, wanted, even=False)
         # who sends how much to whom only those two know: nobody forwards
-        run = partial(
-            self._collectives.run, "alltoall", held, wanted, counts, seconds(opts, self._timeout_s), direct=True
-        )
-        return self._order.later(run, outputs)
+        run, later = self._part([*inputs, *outputs])
+        job = partial(run, "alltoall", held, wanted, counts, seconds(opts, self._timeout_s), direct=True)
+        return later(job, outputs)
 
+    @by_device
     def alltoall_base(
         self, output: Tensor, source: Tensor, output_splits: list[int], input_splits: list[int], opts: Any = None
     ) -> Any:
@@ -245,30 +290,45 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         token = torch.zeros(self._count, dtype=torch.uint8)
         return self._queue("allgather", [torch.ones(1, dtype=torch.uint8)], [self._shares(token)], opts, "barrier")
 
+    @by_device
     def send(self, tensors: list[Tensor], to: int, tag: int = 0) -> Any:
         check_rank("send", to, self._count)
+        peer = self._links.everyone()[to]
+        if _is_on_device(tensors):
+            return self._serving.accelerator(tensors[0]).messages.send(tensors[0], partial(peer.send, tag))
         future, payload, done = self._message(tensors, sends=True)
-        self._links.everyone()[to].send(tag, payload, done)
+        peer.send(tag, payload, done)
         return Pending(future)
 
+    @by_device
     def recv(self, tensors: list[Tensor], source: int, tag: int = 0) -> Any:
         check_rank("recv", source, self._count)
         peer = self._links.everyone()[source]
         return self._receive(tensors, tag, {source: peer}, peer)
 
+    @by_device
     def recv_anysource(self, tensors: list[Tensor], tag: int = 0) -> Any:
         return self._receive(tensors, tag, self._links.everyone(), None)
 
     def _receive(self, tensors: list[Tensor], tag: int, peers: Mapping[int, Any], source: Any) -> Any:
         """Receive from one peer, or from any of them if ``source`` is None."""
+        asked: list[Receive] = []
+
+        def post(into: memoryview, done: Done) -> None:
+            asked.append(Receive(tag, into, done, source, self._timeout_s))
+            ask(self._links.inbox, peers.values(), asked[0])
+
+        def came_from() -> int:
+            return next(r for r, peer in peers.items() if peer is asked[0].came_from)
+
+        if _is_on_device(tensors):
+            return self._serving.accelerator(tensors[0]).messages.receive(tensors[0], post, came_from)
         future, into, done = self._message(tensors, sends=False)
-        receive = Receive(tag, into, done, source, self._timeout_s)
-        ask(self._links.inbox, peers.values(), receive)
-        return Pending(future, lambda: next(r for r, peer in peers.items() if peer is receive.came_from))
+        post(into, done)
+        return Pending(future, came_from)
 
     def _message(self, tensors: list[Tensor], sends: bool) -> tuple[torch.futures.Future, memoryview, Done]:
         """A message's future, its memory, and what to call when it has been sent or has come."""
-        check_tensors(tensors)
         future: torch.futures.Future = torch.futures.Future()
         (tensor,) = tensors
         flat = plain_copy(tensor) if sends or plain(tensor) else torch.empty(tensor.shape, dtype=tensor.dtype)
@@ -276,8 +336,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
 
         def done(failure: PeerFailed | None) -> None:
             if failure is not None:
-                if not self._links.left:
-                    self._order.fail(failure, 2 * GRACE_S)
+                self._message_failed(failure)
                 future.set_exception(failure)
                 return
             if not sends and not plain(tensor):
@@ -312,10 +371,21 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         return list(torch.split(tensor, rows // self._count)) if rows else [tensor] * self._count
 
 
-def _leave(links: Links, order: Order, collectives: Collectives, owner: int) -> None:
+def _is_on_device(tensors: Sequence[Tensor]) -> bool:
+    check_tensors(tensors)
+    return bool(tensors[0].device.type != "cpu")
+
+
+def _message_failed(links: Links, order: Order, failure: PeerFailed) -> None:
+    if not links.left:
+        order.fail(failure, 2 * GRACE_S)
+
+
+def _leave(links: Links, order: Order, collectives: Collectives, serving: Serving, owner: int) -> None:
     """End a group's threads in the process that started them: a forked process has the sockets, but not the threads."""
     if os.getpid() == owner:
         order.stop(GRACE_S)
         links.leave()
+        serving.leave(LEAVE_S)
         order.stop(LEAVE_S)
         collectives.close()

@@ -135,7 +135,7 @@ class Links:
         self._left.set()
         if self._controller is not None:
             self._controller.close()
-        for messages in self._messages.values():
+        for messages in list(self._messages.values()):  # the group's thread may still connect
             messages.close()
         for mesh in self._meshes:
             mesh.close()
@@ -147,13 +147,13 @@ class Links:
             self._controller.leave()
         for mesh in self._meshes:
             mesh.leave()
-        for messages in self._messages.values():
+        for messages in list(self._messages.values()):  # the group's thread may still connect
             messages.leave()
 
     def drop(self) -> None:
         """Give up at once, whatever is being sent."""
         self._left.set()
-        for messages in self._messages.values():
+        for messages in list(self._messages.values()):  # the group's thread may still connect
             messages.drop()
         self.leave()
 

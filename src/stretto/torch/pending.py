@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from queue import SimpleQueue
 from typing import Any
@@ -12,6 +13,8 @@ import torch
 import torch.distributed as dist
 
 from ..model.errors import PeerFailed, StrettoError
+
+Context = Callable[[], AbstractContextManager[Any]]
 
 
 class TimedOut(StrettoError, RuntimeError):
@@ -61,7 +64,7 @@ class Order:
 
     def __init__(self, name: str, report: Callable[[PeerFailed], None]) -> None:
         self._report = report
-        self._jobs: SimpleQueue[tuple[Callable[[], None], torch.futures.Future, Any] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[tuple[Callable[[], None], torch.futures.Future, Any, Context] | None] = SimpleQueue()
         self._failure: PeerFailed | None = None
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
@@ -71,10 +74,21 @@ class Order:
         """The failure after which no job runs."""
         return self._failure
 
-    def later(self, run: Callable[[], None], result: Any) -> Pending:
-        """Queue a job; when it has run, its future has ``result``."""
-        future: torch.futures.Future = torch.futures.Future()
-        self._jobs.put((run, future, result))
+    def later(
+        self,
+        run: Callable[[], None],
+        result: Any,
+        future: torch.futures.Future | None = None,
+        on: Context = nullcontext,
+    ) -> Pending:
+        """Queue a job; when it has run, its future has ``result``.
+
+        Args:
+            future: that future, where it is no ordinary one.
+            on: makes the context in which it gets the result, such as the stream on which that will be there.
+        """
+        future = torch.futures.Future() if future is None else future
+        self._jobs.put((run, future, result, on))
         return Pending(future)
 
     def fail(self, failure: PeerFailed, within_s: float) -> None:
@@ -95,7 +109,7 @@ class Order:
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            run, future, result = job
+            run, future, result, on = job
             try:
                 if self._failure is not None:
                     raise self._failure
@@ -106,5 +120,6 @@ class Order:
                     self._report(error)
                 future.set_exception(error)  # type: ignore[arg-type]
             else:
-                future.set_result(result)
-            del job, run, future, result  # a finished job must keep no tensor and no group alive
+                with on():
+                    future.set_result(result)
+            del job, run, future, result, on  # a finished job must keep no tensor and no group alive
