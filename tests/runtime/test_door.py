@@ -21,7 +21,7 @@ from stretto.runtime import cpace, door
 from stretto.runtime.connect import join, listen
 from stretto.runtime.credentials import Credentials
 from stretto.runtime.door import Door
-from stretto.runtime.handshake import _HELLO, _MAGIC, _REFUSED, Refusal, shake
+from stretto.runtime.handshake import _HELLO, _MAGIC, _REFUSED, Dropped, Refusal, shake
 from stretto.runtime.mesh import Mesh
 from tls_files import with_tls
 
@@ -285,6 +285,16 @@ def test_whatever_is_answered_a_caller_says_what_is_wrong(answer, credentials):
             there.shutdown(socket.SHUT_WR)
             with pytest.raises(PeerFailed, match="rank 0: "):
                 shake(sock, credentials, 1, (0, 0), "rank 0", within_s=20)
+
+
+def test_an_end_that_is_gone_before_the_handshake_begins_may_be_called_again():
+    with listen() as listener:
+        sock = socket.create_connection(listener.getsockname())
+        gone = listener.accept()[0]
+        gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
+        gone.close()
+        with pytest.raises(Dropped):
+            shake(sock, CREDENTIALS, 1, (0, 0), "rank 0")
 
 
 def test_who_lost_its_place_calls_again():

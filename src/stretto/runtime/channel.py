@@ -338,7 +338,9 @@ class Tls:
 
     def seal(self, parts: list[memoryview]) -> list[memoryview]:
         with self._lock:
-            self.tls.write(parts[0] if len(parts) == 1 else b"".join(parts))
+            rest = parts[0] if len(parts) == 1 else memoryview(b"".join(parts))
+            while len(rest):
+                rest = rest[self.tls.write(rest) :]
             return [memoryview(self._outgoing.read())]
 
     def room(self) -> memoryview:

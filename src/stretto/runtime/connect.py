@@ -154,15 +154,16 @@ def _call(node: int, end: End, address: Address, name: str, credentials: Credent
     wait_s = AGAIN_S
     while True:
         left_s = max(deadline - time.monotonic(), 0.1)
+        late = time.monotonic() + wait_s > deadline
         try:
             sock = dial(address, left_s)
-        except OSError as error:
-            raise PeerFailed(name, f"cannot be reached at {address[0]}:{address[1]} ({error})") from None
-        try:
             return shake(sock, credentials, node, end, name, name=address[0], within_s=left_s)[1]
         except Dropped:
-            if time.monotonic() + wait_s > deadline:
+            if late:
                 raise
+        except OSError as error:
+            if late or not isinstance(error, BlockingIOError):  # that is a Unix socket at which too many wait
+                raise PeerFailed(name, f"cannot be reached at {address[0]}:{address[1]} ({error})") from None
         time.sleep(wait_s)
         wait_s = min(2 * wait_s, MOST_AGAIN_S)
 

@@ -15,6 +15,7 @@ the certificates of both ends.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import hmac
 import os
@@ -39,6 +40,9 @@ _NUMBER_BYTES = _PROOF_BYTES = 32
 _TLS_FIRST = b"\x16\x03"
 """The first bytes of a connection over TLS."""
 _NOT_TLS = {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL", "PACKET_LENGTH_TOO_LONG"}
+
+
+_DROPPED = "it closed the connection during the handshake"
 
 
 class Refusal(IntEnum):
@@ -101,11 +105,12 @@ def shake(
     except Forged as error:
         failure = PeerFailed(where, f"the handshake failed: {error}")
     except ConnectionError:
-        failure = Dropped(where, "it closed the connection during the handshake")
+        failure = Dropped(where, _DROPPED)
     except TimeoutError:
         failure = PeerFailed(where, f"the handshake did not end within {within_s:.3g} s")
     except OSError as error:
-        failure = PeerFailed(where, _failed(error))
+        gone = error.errno == errno.ENOTCONN  # it closed the connection before this end asked who it is
+        failure = Dropped(where, _DROPPED) if gone else PeerFailed(where, _failed(error))
     except BaseException:
         sock.close()
         raise
