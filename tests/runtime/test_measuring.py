@@ -10,6 +10,7 @@ import pytest
 from stretto import emulator
 from stretto.choose.library import Library
 from stretto.model.topology import SWITCH
+from stretto.runtime.channel import Channel
 from stretto.topologies import load_topology
 
 torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install 'stretto[torch]'")
@@ -25,17 +26,19 @@ def test_a_wan_is_measured_as_two_sites_and_the_whole_link_that_their_pairs_shar
     nodes, store = net.accelerators.tolist(), torch.distributed.HashStore()
     libraries = [Library(None, range(RANKS), rank) for rank in range(RANKS)]
     all_done = threading.Barrier(RANKS)
+    protected: list[bool] = []
 
     def measure(rank: int) -> None:
         place = places[nodes[rank]]
         emulator.enter(place.argument)  # a namespace is a thread's own
         links = Links(store, libraries[rank], place.host, measures=True, timeout_s=60)
-        links.mesh()
+        protected.append(all(isinstance(c.sock, Channel) for c in links.mesh().connections))
         all_done.wait(60)
         links.close()
 
     with emulator.built(net) as places, ThreadPoolExecutor(RANKS) as pool:
         list(pool.map(measure, range(RANKS)))
+    assert protected == [True] * RANKS  # between machines frames are authenticated, unless somebody says otherwise
     for found in (library.topology for library in libraries):
         assert found.name == "8 ranks in 2 sites, as measured"
         site = {int(a): int(b) for a, b in zip(found.src, found.dst) if a < RANKS}
