@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from stretto import emulator
+from stretto.emulator import Rough
+from stretto.measure.ladder import Widening
 from stretto.measure.survey import Party, survey
 from stretto.model.measurements import Survey
 from stretto.model.topology import Topology
-from stretto.runtime.connect import meet
+from stretto.runtime.connect import meet, widen
 from stretto.runtime.credentials import Credentials
 from stretto.runtime.local import Place
 from stretto.runtime.probe import Effort
@@ -37,8 +39,11 @@ class Board:
         return share
 
 
-def surveyed(net: Topology, effort: Effort, noise_s: float = 1e-3) -> Survey:
-    """What the accelerators of an emulated network measure."""
+def surveyed(
+    net: Topology, effort: Effort, noise_s: float = 1e-3, rough: Mapping[tuple[int, int], Rough] | None = None,
+    widens: bool = False,
+) -> Survey:  # fmt: skip
+    """What the accelerators of an emulated network measure; with as many connections as they need if it ``widens``."""
     nodes = net.accelerators.tolist()
     board = Board(len(nodes))
 
@@ -55,13 +60,18 @@ def surveyed(net: Topology, effort: Effort, noise_s: float = 1e-3) -> Survey:
             connections=max(effort.connections),
         )
         sockets = {r: [c.sock for c in ends] for r, ends in mesh.peers.items()}
+
+        def more(name: str, wanted: Mapping[int, int]) -> None:
+            widen(mesh, wanted, lambda value: share(name, value), place.host, CREDENTIALS)
+
+        widening = Widening(more, lambda r: [c.sock for c in mesh.peers[r][0].lanes]) if widens else None
         try:
-            return survey(Party(rank, len(nodes), sockets, share, 30.0), effort, noise_s)
+            return survey(Party(rank, len(nodes), sockets, share, 30.0, widening), effort, noise_s)
         finally:
             board.barrier.wait(60)
             mesh.close()
 
-    with emulator.built(net, relayed=True) as places, ThreadPoolExecutor(len(nodes)) as pool:
+    with emulator.built(net, relayed=True, rough=rough) as places, ThreadPoolExecutor(len(nodes)) as pool:
         found = list(pool.map(measure, range(len(nodes)), [places[v] for v in nodes]))
     assert all(each == found[0] for each in found)
     return found[0]

@@ -60,17 +60,20 @@ Pairs = Mapping[tuple[int, int], tuple[float, float]]
 """For each two ranks, the lower first, the latency in seconds and the bandwidth in bytes/s, as measured."""
 
 
-def joined_by_sites(count: int, pairs: Pairs, between: Mapping[tuple[int, int], float] | None = None) -> Topology:
+def joined_by_sites(
+    count: int, pairs: Pairs, between: Mapping[tuple[int, int], float] | None = None, widest: float = 0.0
+) -> Topology:
     """The network that measurements show: one switch for the ranks of each site, and links between the switches.
 
     Args:
         between: for two sites of :func:`sites_of` the bytes/s that many pairs reached together from the first to the
             second. Where it is missing, the best pair of the two sites says what the link has at least.
+        widest: bytes/s that some pair of one site reached by several connections.
     """
     sites = sites_of(count, pairs)
     if len(sites) == 1:
         return joined_by_one_switch(count)
-    best = max(width for _, width in pairs.values())
+    best = max(widest, *(width for _, width in pairs.values()))
     at = {v: i for i, site in enumerate(sites) for v in site}
     inner = [t for (a, b), (t, _) in pairs.items() if at[a] == at[b]] or [LATENCY_S]
     latency_s = min(inner) / 2

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice, permutations
+from itertools import combinations, islice, permutations
 from typing import Any
 
-from ..model.measurements import Measured, Pair, Survey, best
+from ..model.measurements import Lanes, Measured, Pair, Survey, best, middle
 from ..runtime.channel import Wire
 from ..runtime.probe import MOST_ROUNDS, Effort, Sockets, probe, rounds, together
 from ..runtime.streams import Received, rate
 from ..topologies.measured import SHARED, most_between, most_inside, sites_of
+from .ladder import Widening, climbed, use_congestion
 
 LONG_S, MOST_BYTES = 0.3, 1 << 24
 """Seconds that the ranks of two sites send, at the rates measured one by one, and bytes a connection, where the effort
@@ -44,10 +45,12 @@ class Earlier:
     Attributes:
         pairs: by the sending and the receiving rank, always both ways.
         between: for two ranks bytes/s from the site of the first to that of the second, and by how many flows.
+        lanes: for two ranks, the lower first, the connections of their pair.
     """
 
     pairs: Mapping[tuple[int, int], Pair] = field(default_factory=dict)
     between: Mapping[tuple[int, int], tuple[Measured, int]] = field(default_factory=dict)
+    lanes: Mapping[tuple[int, int], Lanes] = field(default_factory=dict)
 
     def of_sites(self, senders: Sequence[int], receivers: Sequence[int], flows: int) -> Measured | None:
         """Bytes/s between two sites, if that was measured by at least as many flows."""
@@ -62,6 +65,7 @@ class Party:
     Attributes:
         sockets: the connections to each other rank, as many as are to be measured at once.
         timeout_s: seconds for which a peer may be silent.
+        widening: gives pairs more connections where these carry more; without it pairs keep those that they have.
     """
 
     rank: int
@@ -69,6 +73,7 @@ class Party:
     sockets: Sockets
     share: Share
     timeout_s: float
+    widening: Widening | None = None
 
 
 def no_progress(done: int, total: int, what: str) -> None:
@@ -97,6 +102,8 @@ def survey(
     run = _Phases(party, effort, found, progress, earlier)
     if effort.shared and party.ranks > 2:
         run.hosts()
+    if party.widening is not None:
+        run.lanes(party.widening)
     run.between()
     if effort.shared:
         run.sites()
@@ -143,6 +150,37 @@ class _Phases:
             to_all[v] = self._of_host(f"from {v}", [(v, w) for w in others])
             from_all[v] = self._of_host(f"to {v}", [(w, v) for w in others])
         self.survey = replace(self.survey, to_all=to_all, from_all=from_all)
+
+    def lanes(self, widening: Widening) -> None:
+        """Find how many connections pairs need, by one pair for each two sites and for each site; then give all pairs
+        as many."""
+        self.progress(0, 1, "how many connections carry most")
+        sites, party = self.survey.sites, self.party
+        ways = {(a, b): (sites[a][0], sites[b][0]) for a, b in combinations(range(len(sites)), 2)}
+        ways |= {(a, a): (members[0], members[1]) for a, members in enumerate(sites) if len(members) > 1}
+        all_pairs = {
+            (a, b): [(min(v, w), max(v, w)) for v in sites[a] for w in sites[b] if a != b or v < w] for a, b in ways
+        }
+        known = {
+            ends: next((self.earlier.lanes[pair] for pair in all_pairs[ends] if pair in self.earlier.lanes), None)
+            for ends in ways
+        }
+        asked = {ends: (min(way), max(way)) for ends, way in ways.items() if known[ends] is None}
+        late = {pair: measured.latency_s.value for pair, measured in self.survey.pairs.items()}
+        measured = [way for way in asked.values() if way in late]
+        climbed_to = climbed(party.rank, measured, late, widening, party.share, party.timeout_s) if measured else {}
+        found = {ends: known[ends] or climbed_to.get(asked.get(ends, (0, 0)), Lanes()) for ends in ways}
+        mine = {
+            (v if w == party.rank else w): lanes
+            for ends, lanes in found.items()
+            for v, w in all_pairs[ends]
+            if party.rank in (v, w)
+        }
+        if any(lanes.connections > 1 for lanes in found.values()):
+            widening.open("lanes", {peer: lanes.connections for peer, lanes in mine.items()})
+        for peer, lanes in mine.items():
+            use_congestion(widening.sockets(peer), lanes.congestion)
+        self.survey = replace(self.survey, lanes=found)
 
     def between(self) -> None:
         """From each site to each other one: all ranks at once, and one pair alone."""
@@ -218,12 +256,15 @@ class _Phases:
             came = [Received(*row) for row in party.share(f"{name}, {turn}", mine)]
             trials.append(rate(came, use.stream_s(latency_s)))
             self.moved_bytes += sum(part.total_bytes for part in came)
-        return best(trials)
+        return middle(trials) if len({b for _, b in flows}) > 1 else best(trials)
 
     def _latency_s(self, flows: Flows) -> float:
         return max((self.survey.pairs[f].latency_s.value for f in flows if f in self.survey.pairs), default=0.0)
 
     def _ends(self, peers: Iterable[int], count: int) -> dict[tuple[int, int], Wire]:
+        widening = self.party.widening
+        if widening is not None:
+            return {(w, i): sock for w in peers for i, sock in enumerate(widening.sockets(w))}
         return {(w, i): sock for w in peers for i, sock in enumerate(self.party.sockets[w][:count])}
 
 

@@ -34,6 +34,27 @@ def best(trials: Iterable[Sequence[float]]) -> Measured:
     return Measured(value, min(low, rows[(len(rows) - 1) // 2][0]), high)
 
 
+def middle(trials: Iterable[Sequence[float]]) -> Measured:
+    """Several measurements ``(value, low, high)`` of what several processes received together as one. They do not begin
+    at one moment, which makes a sum too large as often as too small, so the middle one counts; the range has all."""
+    rows = sorted(trials, key=lambda row: row[0])
+    return Measured(rows[len(rows) // 2][0], min(row[1] for row in rows), max(row[2] for row in rows))
+
+
+class Lanes(NamedTuple):
+    """The connections of a pair.
+
+    Attributes:
+        connections: how many.
+        congestion: the congestion control by Linux's name; "" for the kernel's default.
+        rate: bytes/s that they carried, of the two directions the more.
+    """
+
+    connections: int = 1
+    congestion: str = ""
+    rate: float = 0.0
+
+
 @dataclass(frozen=True)
 class Pair:
     """What was measured from one rank to another.
@@ -80,6 +101,7 @@ class Survey:
         alone: the same of a single pair of ranks, by the number of connections.
         leaving, entering: for a site, bytes/s to all other sites at once, and from them.
         inside: for a site, bytes/s when each rank sends to the next one at once.
+        lanes: for two sites, the lower first, or a site and itself, the connections of each pair of their ranks.
         moved_bytes: what was sent to measure all this.
     """
 
@@ -93,4 +115,5 @@ class Survey:
     leaving: Mapping[int, Measured] = field(default_factory=dict)
     entering: Mapping[int, Measured] = field(default_factory=dict)
     inside: Mapping[int, Measured] = field(default_factory=dict)
+    lanes: Mapping[tuple[int, int], Lanes] = field(default_factory=dict)
     moved_bytes: int = 0

@@ -345,6 +345,8 @@ class Run:
         out, piece = segment
         self.trace.sent_s.setdefault(out.row, now - self.start)
         offset = out.offset - len(piece)
+        if len(c.lead.lanes) > 1:
+            c.hold_back(out.size)
         c.queue(encode(Kind.DATA, self.number, out.row, len(piece), self.call, out.total, offset), piece)
         c.under_way.append((out, c.sent_bytes + c.unsent_bytes))
         return True

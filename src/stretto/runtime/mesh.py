@@ -50,9 +50,6 @@ WAKE_BYTES = 1 << 16
 FIRST_LANE, MOST_CONNECTIONS = 240, 16
 """The number of a connection's first further lane, as a subflow's number in the handshake; and the most connections
 that a pair has, with the first one."""
-LANE_UNSENT_BYTES = 1 << 16
-"""Bytes that may wait in the kernel for their first transmission, where there are several lanes: what one has taken, no
-other can send (``TCP_NOTSENT_LOWAT``)."""
 UNIX_SEND_BYTES = 1 << 20
 """Bytes of a Unix socket's send buffer. With the kernel's default a transfer takes four times as many system calls."""
 
@@ -80,6 +77,7 @@ class Connection:
         begun, done: the numbers of the last runs that the peer is known to have begun and to have finished.
         heard_at: when the peer last sent anything, by the monotonic clock.
         low: the bytes that must have come before the selector tells.
+        most_unsent: the bytes that may wait in the kernel for their first transmission; 0 for the kernel's default.
         channel: what protects the bytes; None where nothing does, and ``sock`` is a plain socket.
         closed: why nothing more can be received; None while the connection is open.
         broken: whether nothing more can be sent; bytes that the peer sent before may still arrive.
@@ -99,8 +97,6 @@ class Connection:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNIX_SEND_BYTES)
         else:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if subflow >= FIRST_LANE:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, LANE_UNSENT_BYTES)
             if 0 < subflow < FIRST_CIRCUIT:
                 sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, mark(subflow))
         sock.setblocking(False)
@@ -109,6 +105,7 @@ class Connection:
         self.read = memoryview(bytearray(READ_BYTES))
         self.at = self.end = 0
         self.low = 1
+        self.most_unsent = 0
         self.frame: Frame | None = None
         self.target = memoryview(b"")
         self.text = bytearray()
@@ -143,6 +140,13 @@ class Connection:
         if low != self.low and self.sock.family != socket.AF_UNIX:
             self.low = low
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, low)
+
+    def hold_back(self, size: int) -> None:
+        """Let the kernel take no more than about ``size`` bytes ahead of the network: what one lane has taken, no other
+        can send."""
+        if size != self.most_unsent and self.sock.family != socket.AF_UNIX:
+            self.most_unsent = size
+            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, size)
 
     def queue(self, *parts: bytes | memoryview) -> None:
         """Send a frame, in parts, after those that are being sent."""
@@ -237,13 +241,19 @@ class Mesh:
         for c in lanes:
             self._place(c)
 
+    def serve(self) -> None:
+        """Let connections serve runs again after they have been used for something else."""
+        for c in self.connections:
+            c.sock.setblocking(False)
+            if c.sock.family != socket.AF_UNIX:
+                c.most_unsent = 0
+                c.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, 0)  # the kernel's default
+
     def _place(self, c: Connection) -> None:
         to = self.peers.setdefault(c.peer, [])
         to.append(c)
         c.main = c if c.subflow < FIRST_CIRCUIT else to[0]
         if c.subflow >= FIRST_LANE:
-            if len(to[0].lanes) == 1 and to[0].sock.family != socket.AF_UNIX:
-                to[0].sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, LANE_UNSENT_BYTES)
             c.lead = to[0]
             to[0].lanes.append(c)
 

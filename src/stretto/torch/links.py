@@ -13,10 +13,11 @@ from functools import partial
 from typing import Any
 
 from ..choose.library import Library
+from ..measure.ladder import Widening
 from ..model.errors import PeerFailed
 from ..model.plan import Plan
 from ..runtime.channel import Wire
-from ..runtime.connect import Address, join, listen, meet
+from ..runtime.connect import Address, join, listen, meet, widen
 from ..runtime.credentials import Credentials, from_environment, random_secret
 from ..runtime.inbox import Inbox
 from ..runtime.incoming import DIED
@@ -94,6 +95,7 @@ class Links:
                     self._meet(purpose, replace(credentials, context=purpose.encode() + shared))
                     for purpose in ("collectives", "messages")
                 ]
+                self._lane_credentials = replace(credentials, context=b"lanes" + shared)
             for r, sock in self._sockets(meshes[1]).items():
                 self._messages[r] = Messages(sock, f"rank {r}", self._timeout_s, self.inbox)
             meshes[0].describe = describe
@@ -193,13 +195,19 @@ class Links:
 
     def _measure(self) -> None:
         """Measure the network. All ranks learn all numbers through the store, so they make the same plans."""
-        library, sockets = self._library, self._sockets(self._meshes[0])
-        self._watched = sockets
+        library, mesh = self._library, self._meshes[0]
+        self._watched = self._sockets(mesh)
+        widening = Widening(self._widen, lambda r: [c.sock for c in mesh.peers[library.nodes[r]][0].lanes])
         with self._first_failure():
-            library.learn(measure(library.rank, library.size, sockets, self._share, self._timeout_s, self._earlier))
+            library.learn(measure(library.rank, library.size, widening, self._share, self._timeout_s, self._earlier))
         self._watched = {}
-        for sock in sockets.values():
-            sock.setblocking(False)
+        mesh.serve()
+
+    def _widen(self, name: str, counts: Mapping[int, int]) -> None:
+        """Open more connections with some ranks; all ranks call this at once."""
+        nodes, share = self._library.nodes, partial(self._share, f"widen {name}")
+        wanted = {nodes[r]: count for r, count in counts.items()}
+        widen(self._meshes[0], wanted, share, self._host, self._lane_credentials, timeout_s=self._timeout_s)
 
     @contextlib.contextmanager
     def _first_failure(self) -> Iterator[None]:
