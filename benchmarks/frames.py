@@ -1,8 +1,9 @@
 """What does it cost to authenticate frames, or to encrypt them? CPU time, as a multiple of that of plain connections.
 
-Two processes each send the other 64 KB messages, 1 MB messages, or one large one, over loopback TCP: plain, with
-authenticated records, and by TLS 1.3 (the certificates of the tests). CPU time is that of both executors; of several
-repeats in turn the table has the median ratio to plain, the least and the most.
+Two processes each send the other 64 KiB messages, 1 MiB messages, or one of 32 MiB, over loopback TCP: plain, with
+authenticated records, by TLS 1.3 with the certificates of the tests, and with Python 3.13 by TLS without certificates.
+CPU time is that of both executors; of several repeats in turn the table has the median ratio to plain, the least and
+the most.
 
 The handshake is measured apart: CPU time of both ends, with a random secret, with one that somebody chose, and by TLS.
 
@@ -15,6 +16,7 @@ import argparse
 import json
 import socket
 import statistics
+import sys
 import threading
 import time
 from pathlib import Path
@@ -23,7 +25,7 @@ from stretto.model.collective import Workload
 from stretto.model.demand import alltoallv
 from stretto.model.plan import Plan
 from stretto.planners import run_planner
-from stretto.runtime.credentials import Certificates, Credentials, random_secret
+from stretto.runtime.credentials import Certificates, Credentials, Protection, random_secret
 from stretto.runtime.handshake import shake
 from stretto.runtime.local import run_local
 from stretto.topologies import load_topology
@@ -42,11 +44,14 @@ HANDSHAKES = 20
 def kinds() -> dict[str, Credentials]:
     """The ways to protect a connection."""
     files = Certificates(*(str(FILES / name) for name in ("rank.pem", "rank.key.pem", "authority.pem")))
-    return {
-        "plain": Credentials(random_secret(), authenticated=False),
-        "authenticated": Credentials(random_secret(), authenticated=True),
+    ways = {
+        "plain": Credentials(random_secret(), frames=Protection.PLAIN),
+        "authenticated": Credentials(random_secret(), frames=Protection.AUTHENTICATED),
         "tls": Credentials(random_secret(), certificates=files),
     }
+    if sys.version_info >= (3, 13):
+        ways["encrypted"] = Credentials(random_secret(), frames=Protection.ENCRYPTED)
+    return ways
 
 
 def exchange(size: int) -> Plan:

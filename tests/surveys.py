@@ -14,11 +14,11 @@ from stretto.measure.survey import Party, survey
 from stretto.model.measurements import Survey
 from stretto.model.topology import Topology
 from stretto.runtime.connect import meet, widen
-from stretto.runtime.credentials import Credentials
+from stretto.runtime.credentials import Credentials, Protection
 from stretto.runtime.local import Place
 from stretto.runtime.probe import Effort
 
-CREDENTIALS = Credentials(bytes(32), authenticated=False)
+CREDENTIALS = Credentials(bytes(32), frames=Protection.PLAIN)
 
 
 class Board:

@@ -430,7 +430,10 @@ def test_a_plan_runs_on_real_bytes(tmp_path):
     assert (data["processes"], data["transfers"], data["wrong"]) == (4, 24, [])
     assert "every byte right" in stretto("run", path, *OPTIONS).stdout
     assert "--tls-key: TLS needs --tls-cert, --tls-key and --tls-ca" in stretto("run", path, OPTIONS[0], code=2).stderr
-    assert "'signed' is neither" in stretto("run", path, "--frames", "signed", code=2).stderr
+    assert (
+        "'signed' is none of plain, authenticated, encrypted"
+        in stretto("run", path, "--frames", "signed", code=2).stderr
+    )
     assert "/nowhere: the secret cannot be read" in stretto("run", path, "--secret-file", "/nowhere", code=2).stderr
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
@@ -18,11 +19,11 @@ from meshes import Threads, wrong
 from networks import ring
 from stretto.lower import lower
 from stretto.model.collective import Workload, make_collective
-from stretto.model.errors import PeerFailed
+from stretto.model.errors import InputError, PeerFailed
 from stretto.planners import run_planner
 from stretto.runtime import content
 from stretto.runtime.channel import CODE_BYTES, RECORD_BYTES, Channel, Forged, Records
-from stretto.runtime.credentials import Credentials
+from stretto.runtime.credentials import Credentials, Protection, frames_of
 from stretto.runtime.execute import execute
 from stretto.runtime.mesh import Connection, Mesh
 from stretto.runtime.messages import Messages
@@ -30,8 +31,11 @@ from stretto.runtime.streams import stream
 from tls_files import with_tls
 
 KEYS = bytes(32), bytes(range(32))
-AUTHENTICATED = Credentials(bytes(range(32)), authenticated=True)
+AUTHENTICATED = Credentials(bytes(range(32)), frames=Protection.AUTHENTICATED)
 PROTECTED = {"authenticated": AUTHENTICATED, "tls": with_tls()}
+HAS_KEYS = sys.version_info >= (3, 13)
+if HAS_KEYS:
+    PROTECTED["encrypted"] = Credentials(bytes(range(32)), frames=Protection.ENCRYPTED)
 
 
 def pair() -> tuple[Channel, Channel]:
@@ -167,6 +171,22 @@ def test_plans_run_over_protected_connections(protected, kind, size):
     for seed in range(2):
         assert wrong(plan, protected.run(plan, seed), seed) == []
     assert wrong(plan, protected.run(plan, 2, pace=1e-3), 2) == []
+
+
+@pytest.mark.skipif(HAS_KEYS, reason="this Python has TLS without certificates")
+def test_tls_without_certificates_is_refused_where_python_has_none():
+    with pytest.raises(InputError, match=r"STRETTO_FRAMES: `encrypted` needs Python 3\.13, and this one is 3"):
+        frames_of("encrypted", "STRETTO_FRAMES")
+
+
+@pytest.mark.skipif(not HAS_KEYS, reason="TLS without certificates needs Python 3.13")
+@pytest.mark.parametrize("chosen", [False, True])
+def test_ends_that_have_a_secret_speak_tls_without_certificates(chosen):
+    credentials = Credentials(b"correct horse battery staple of 32 bytes", chosen, frames=frames_of("encrypted", ""))
+    ends = both_ends(credentials, credentials)
+    assert [end.codec.tls.version() for end in ends] == ["TLSv1.3"] * 2
+    for end in ends:
+        end.close()
 
 
 def test_a_man_in_the_middle_who_changes_a_frame_ends_the_run_and_is_seen():

@@ -19,7 +19,7 @@ from meshes import CREDENTIALS, meshes
 from stretto.model.errors import PeerFailed
 from stretto.runtime import cpace, door
 from stretto.runtime.connect import join, listen
-from stretto.runtime.credentials import Credentials
+from stretto.runtime.credentials import Credentials, Protection
 from stretto.runtime.door import Door
 from stretto.runtime.handshake import _HELLO, _MAGIC, _REFUSED, Dropped, Refusal, shake
 from stretto.runtime.mesh import Mesh
@@ -68,7 +68,7 @@ def read_all(sock: socket.socket) -> bytes:
     return content
 
 
-@pytest.mark.parametrize("credentials", [CREDENTIALS, CHOSEN, Credentials(bytes(32), authenticated=True)])
+@pytest.mark.parametrize("credentials", [CREDENTIALS, CHOSEN, Credentials(bytes(32), frames=Protection.AUTHENTICATED)])
 def test_who_has_the_secret_is_let_in(credentials):
     with open_door(credentials) as (entry, address):
         ours, theirs = visit(entry, address, credentials, end=(0, 3))
@@ -87,7 +87,7 @@ def test_who_has_the_secret_is_let_in(credentials):
         (Credentials(CREDENTIALS.secret, context=b"another group"), CREDENTIALS,
          "does not know its secret", "does not know the secret"),
         (CHOSEN, CREDENTIALS, "set STRETTO_SECRET at all ranks, or at none", "its secret is from another source"),
-        (CREDENTIALS, Credentials(CREDENTIALS.secret, authenticated=True), "another protection of frames",
+        (CREDENTIALS, Credentials(CREDENTIALS.secret, frames=Protection.AUTHENTICATED), "another protection of frames",
          "another protection than authenticated frames"),
     ],
 )  # fmt: skip

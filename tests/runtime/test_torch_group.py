@@ -196,7 +196,7 @@ def test_a_group_over_tcp_is_protected_as_the_environment_says(monkeypatch, vari
             {"STRETTO_SECRET": "a" * 20, "STRETTO_SECRET_FILE": "/nowhere"},
             "STRETTO_SECRET or STRETTO_SECRET_FILE, not both",
         ),
-        ({"STRETTO_FRAMES": "encrypted"}, "STRETTO_FRAMES: 'encrypted' is neither `authenticated` nor `plain`"),
+        ({"STRETTO_FRAMES": "signed"}, "STRETTO_FRAMES: 'signed' is none of plain, authenticated, encrypted"),
         (
             {"STRETTO_TLS_CERT": "/nowhere"},
             "STRETTO_TLS_KEY: TLS needs STRETTO_TLS_CERT, STRETTO_TLS_KEY and STRETTO_TLS_CA",

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from ..model.errors import InputError
-
 if TYPE_CHECKING:
     from ..runtime.credentials import Credentials
 
@@ -22,7 +20,10 @@ SecretFile = Annotated[
 ]
 Frames = Annotated[
     str,
-    Option(help="`authenticated`: each record carries a code that shows changes. `plain`: none does. Not with TLS."),
+    Option(
+        help="`encrypted`: by TLS without certificates (Python 3.13). `authenticated`: each record carries a code that "
+        "shows changes. `plain`: none does. With --tls-cert it does not count."
+    ),
 ]
 TlsCert = Annotated[
     str | None,
@@ -51,11 +52,10 @@ def credentials_of(
     Raises:
         InputError: an option is wrong.
     """
-    from ..runtime.credentials import FRAMES, Credentials, certificates_of, random_secret, read_secret
+    from ..runtime.credentials import Credentials, certificates_of, frames_of, random_secret, read_secret
 
-    if frames not in FRAMES:
-        raise InputError(f"{frames!r} is neither `authenticated` nor `plain`", "--frames")
+    protection = frames_of(frames, "--frames")
     secret = random_secret() if secret_file is None else read_secret(secret_file)
     options = ("--tls-cert", "--tls-key", "--tls-ca", "--tls-name")
     certificates = certificates_of(dict(zip(options, tls, strict=True)))
-    return Credentials(secret, secret_file is not None, certificates, FRAMES[frames])
+    return Credentials(secret, secret_file is not None, certificates, protection)

@@ -12,7 +12,7 @@ from ..model.errors import InputError, PeerFailed
 from ..model.measurements import Survey
 from ..runtime.channel import Wire
 from ..runtime.connect import meet
-from ..runtime.credentials import Credentials, random_secret
+from ..runtime.credentials import Credentials, Protection, random_secret
 from ..runtime.mesh import Mesh
 from ..runtime.probe import Effort
 from ..topologies.measured import Link, Shape, links_of, shape_of
@@ -96,7 +96,7 @@ class _Rank:
     ) -> None:
         self.rank, self.ranks, self.name, self.host = rank, ranks, name, host
         self.exchange, self.request = exchange, request
-        self.credentials = replace(credentials or Credentials(random_secret()), authenticated=False)
+        self.credentials = replace(credentials or Credentials(random_secret()), frames=Protection.PLAIN)
 
     def run(self) -> None:
         hello = {"version": self.request.version, "name": self.name, "secret": random_secret().hex()}

@@ -2,8 +2,8 @@
 
 The environment of the PyTorch process group and the options of ``stretto run`` say the same things: a secret that
 somebody chose (``STRETTO_SECRET``, ``STRETTO_SECRET_FILE``), certificates for TLS (``STRETTO_TLS_CERT``,
-``STRETTO_TLS_KEY``, ``STRETTO_TLS_CA``, ``STRETTO_TLS_NAME``), and whether frames are authenticated where there is no
-TLS (``STRETTO_FRAMES``).
+``STRETTO_TLS_KEY``, ``STRETTO_TLS_CA``, ``STRETTO_TLS_NAME``), and how frames are protected where there are none
+(``STRETTO_FRAMES``).
 """
 
 from __future__ import annotations
@@ -11,11 +11,12 @@ from __future__ import annotations
 import ipaddress
 import os
 import socket
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from ..model.errors import InputError
 
@@ -29,7 +30,6 @@ KEY_BYTES = 32
 """Bytes of a random secret: no one can try them all, so it needs no slow handshake."""
 MOST_FILE_BYTES = 4096
 """Bytes of a file with a secret, at most."""
-FRAMES = {"authenticated": True, "plain": False}
 TLS_VARIABLES = ("STRETTO_TLS_CERT", "STRETTO_TLS_KEY", "STRETTO_TLS_CA", "STRETTO_TLS_NAME")
 
 
@@ -41,11 +41,17 @@ class Protection(IntEnum):
     AUTHENTICATED = 1
     """Each record carries a code under a key of the connection: changes are seen, but everybody can read."""
     TLS = 2
-    """TLS 1.3, with certificates at both ends."""
+    """TLS 1.3, with certificates at both ends, around the handshake and all that follows."""
+    ENCRYPTED = 3
+    """TLS 1.3 after the handshake, without certificates, by a key that it has given (Python 3.13)."""
 
     @property
     def text(self) -> str:
-        return {0: "no protection of frames", 1: "authenticated frames", 2: "TLS"}[int(self)]
+        return ("plain frames", "authenticated frames", "TLS", "encrypted frames")[int(self)]
+
+
+FRAMES = {p.name.lower(): p for p in (Protection.PLAIN, Protection.AUTHENTICATED, Protection.ENCRYPTED)}
+"""What somebody may ask for where there are no certificates."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +83,8 @@ class Credentials:
         secret: what both ends must know.
         chosen: whether somebody chose the secret, so that it can perhaps be guessed; otherwise it is random.
         certificates: for TLS on every TCP connection; None without TLS.
-        authenticated: whether records are authenticated on TCP connections without TLS; by default between machines.
+        frames: how TCP connections without certificates are protected; by default frames are authenticated between
+            machines, and plain on one machine.
         context: what else both ends must have in common, which need not be secret: several meshes may have one secret,
             and a connection of one of them must not be taken for that of another one.
     """
@@ -85,7 +92,7 @@ class Credentials:
     secret: bytes = field(repr=False)
     chosen: bool = False
     certificates: Certificates | None = None
-    authenticated: bool | None = None
+    frames: Protection | None = None
     context: bytes = b""
 
     def __post_init__(self) -> None:
@@ -98,10 +105,10 @@ class Credentials:
             return Protection.PLAIN  # its bytes do not leave the kernel
         if self.certificates is not None:
             return Protection.TLS
-        if self.authenticated is None:
-            within = ipaddress.ip_address(sock.getpeername()[0]).is_loopback
-            return Protection.PLAIN if within else Protection.AUTHENTICATED
-        return Protection.AUTHENTICATED if self.authenticated else Protection.PLAIN
+        if self.frames is not None:
+            return self.frames
+        within = ipaddress.ip_address(sock.getpeername()[0]).is_loopback
+        return Protection.PLAIN if within else Protection.AUTHENTICATED
 
 
 def random_secret() -> bytes:
@@ -118,12 +125,23 @@ def from_environment(environment: Mapping[str, str], random: Callable[[], bytes]
     """
     chosen = chosen_secret(environment)
     frames = environment.get("STRETTO_FRAMES")
-    if frames and frames not in FRAMES:
-        raise InputError(f"{frames!r} is neither `authenticated` nor `plain`", "STRETTO_FRAMES")
     certificates = certificates_of({name: environment.get(name) for name in TLS_VARIABLES})
-    return Credentials(
-        random() if chosen is None else chosen, chosen is not None, certificates, FRAMES[frames] if frames else None
-    )
+    protection = frames_of(frames, "STRETTO_FRAMES") if frames else None
+    return Credentials(random() if chosen is None else chosen, chosen is not None, certificates, protection)
+
+
+def frames_of(name: str, where: str) -> Protection:
+    """The protection of frames that an option or a variable names.
+
+    Raises:
+        InputError: there is none of that name, or this Python cannot do it.
+    """
+    if name not in FRAMES:
+        raise InputError(f"{name!r} is none of {', '.join(FRAMES)}", where)
+    if FRAMES[name] is Protection.ENCRYPTED and sys.version_info < (3, 13):
+        here = f"this one is {sys.version_info.major}.{sys.version_info.minor}"
+        raise InputError(f"`encrypted` needs Python 3.13, and {here}; certificates encrypt with any", where)
+    return FRAMES[name]
 
 
 def chosen_secret(environment: Mapping[str, str]) -> bytes | None:
@@ -207,6 +225,21 @@ def contexts(files: Certificates) -> tuple[ssl.SSLContext, ssl.SSLContext, bytes
         text = file.read()
     begin, end = text.index(ssl.PEM_HEADER), text.index(ssl.PEM_FOOTER) + len(ssl.PEM_FOOTER)
     return calls, accepts, ssl.PEM_cert_to_DER_cert(text[begin:end])
+
+
+def keyed_context(key: bytes, calls: bool) -> ssl.SSLContext:
+    """A context by which two ends that have a key speak TLS without certificates (Python 3.13)."""
+    import ssl
+
+    context: Any = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT if calls else ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    if calls:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context.set_psk_client_callback(lambda hint: ("stretto", key))
+    else:
+        context.num_tickets = 0
+        context.set_psk_server_callback(lambda identity: key)
+    return cast("ssl.SSLContext", context)
 
 
 def _no_password() -> str:

@@ -9,8 +9,8 @@
 
 The proofs have different labels and cover both nodes and both random numbers, so none can be used again, sent back, or
 passed to another rank. They cover how the connection is protected, so nobody can talk both ends into less protection.
-The keys of the records (:mod:`.channel`) come from the same HMAC. With TLS the four steps are said within it, and cover
-the certificates of both ends.
+The keys of the records (:mod:`.channel`) come from the same HMAC, as does that of TLS without certificates. With
+certificates the four steps are said within TLS, and cover the certificates of both ends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import NoReturn
 from ..model.errors import PeerFailed
 from .channel import Channel, Forged, Records, Tls, Wire, said
 from .cpace import SHARE_BYTES, Exchange
-from .credentials import Credentials, Protection, contexts
+from .credentials import Credentials, Protection, contexts, keyed_context
 
 End = tuple[int, int]
 """The other end of a connection: a node, and the number of the subflow."""
@@ -100,8 +100,9 @@ def shake(
         talk = _Talk(sock, credentials, where, time.monotonic() + within_s)
         talk.protect(calls=end is not None, name=name)
         other = talk.call(node, end) if end is not None else talk.accept(node, admitted)
+        wire = talk.finished()
         sock.settimeout(None)
-        return other, talk.finished()
+        return other, wire
     except Forged as error:
         failure = PeerFailed(where, f"the handshake failed: {error}")
     except ConnectionError:
@@ -208,6 +209,10 @@ class _Talk:
 
     def finished(self) -> Wire:
         """What to send and receive over from now on."""
+        if self.protection is Protection.ENCRYPTED:
+            tls = Tls(keyed_context(self._code(b"TLS"), self.calls), self.calls, None)
+            tls.shake(self.sock, self._limit)
+            return Channel(self.sock, tls)
         if self.protection is not Protection.AUTHENTICATED:
             return self.wire
         keys = [self._code(b"records of the end that calls"), self._code(b"records of the end that accepts")]

@@ -23,7 +23,7 @@ from . import content
 from .channel import Wire
 from .circuits import Circuits, Turn
 from .connect import Address, join, listen
-from .credentials import Credentials, random_secret
+from .credentials import Credentials, Protection, random_secret
 from .execute import execute
 from .recorded import Trace, Wait, off_circuits, waits_of
 from .switches import Switch, TimedSwitch
@@ -117,7 +117,7 @@ def run_local(
     context.set_forkserver_preload(packages)
     _start_server()
     conditions = {"pace": pace, "delays": delays}
-    credentials = credentials or Credentials(random_secret(), authenticated=False)
+    credentials = credentials or Credentials(random_secret(), frames=Protection.PLAIN)
     pipes: dict[int, Connection] = {}
     children = []
     try:

@@ -9,7 +9,8 @@ other backends. Environment variables:
 - ``STRETTO_SECRET``, ``STRETTO_SECRET_FILE``: the secret by which ranks authenticate, or the file that has it; without
   it the store hands a random one out.
 - ``STRETTO_TLS_CERT``, ``STRETTO_TLS_KEY``, ``STRETTO_TLS_CA``, ``STRETTO_TLS_NAME``: certificates for TLS.
-- ``STRETTO_FRAMES``: ``authenticated`` or ``plain``, without TLS; authenticated between machines by default.
+- ``STRETTO_FRAMES``: ``plain``, ``authenticated`` or ``encrypted`` (Python 3.13), without certificates; authenticated
+  between machines by default.
 - ``STRETTO_HOST``: the address at which this process listens.
 - ``STRETTO_INNER``: the backend that moves tensors of accelerators inside a site; NCCL for CUDA by default.
 - ``STRETTO_TRACE``: a folder for a record of every transfer.
