@@ -185,6 +185,11 @@ class Library:
         return [number[name] for name in names]
 
     @property
+    def assumed(self) -> bool:
+        """Whether nothing is known of the network but the number of ranks."""
+        return self.topology.name == joined_by_one_switch(self.size).name
+
+    @property
     def controller(self) -> int | None:
         """The node of the controller, as programs name it; None on a network without optical planes."""
         return self.topology.node_count if self.topology.planes else None

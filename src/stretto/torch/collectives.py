@@ -91,6 +91,8 @@ class Collectives:
             timeout_s=timeout_s,
             call=call,
         )
+        if not direct:
+            self.plans.look(kind, size, root, recipe, (high - low) * dtype.itemsize, trace)
         if self._traces is not None:
             self._traces.write(self._record(kind, program, began_s, trace) + "\n")
         for p, t in wanted.items():

@@ -10,6 +10,9 @@ follows, by notes beside the collectives, so that as a rule no call waits for a 
 3. *Change.* Rank 0 says the number of the call from which on the new plan is used: the largest count, and ``SLACK``.
    No rank has begun that call, and all begin it by the new plan.
 
+What links give is compared with the plan (:mod:`.slowness`). A rank to which a link was slow for ten collectives tells
+rank 0, which plans for what the link gave, and lets all ranks change to the new plans as above.
+
 The calls of a shape come in the same order at all ranks, so their numbers agree. Nobody changes before rank 0 has said
 so: if it leaves, or a rank leaves that has not counted, all go on by the old plan. Which plans earlier runs have kept
 on disk, rank 0 says at the first call; these are used from the first call on.
@@ -22,19 +25,23 @@ import struct
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import partial
 from queue import SimpleQueue
+from typing import Any
 
-from ..choose.kept import Kept, unpacked
+from ..choose.kept import Kept, packed, unpacked
 from ..choose.library import Library, Recipe
 from ..choose.planning import planner
-from ..choose.quick import load_planners
-from ..choose.requests import Shape, code_digest
+from ..choose.quick import load_planners, quick_plan
+from ..choose.requests import PlanRequest, Shape, code_digest
 from ..model.errors import PeerFailed
 from ..model.kinds import KINDS
+from ..model.topology import Topology
+from ..runtime.recorded import Trace
 from .links import Links
+from .slowness import Slowness, ends_sooner, narrowest_link
 
 SLACK = 2
 """Calls of a shape that a rank may begin by the old plan after it has counted. One round of notes takes about as long
@@ -45,6 +52,12 @@ ASKED_AT = 2
 
 LOOK_S = 0.5
 """Seconds between two looks at whether the others are there, for a call that waits."""
+
+RATIO_UNIT = 1 << 20
+"""A note has a ratio in these parts of one."""
+
+STILL_SLOW = 0.9
+"""A link that gives this share of what is known of it, or more, is planned for already."""
 
 NEVER = 2**63
 """The number of a call that never comes: all go on by the old plan."""
@@ -69,6 +82,7 @@ class Word(IntEnum):
     COUNTED = 5
     CHANGE = 6
     WAITING = 7
+    SLOW = 8
 
 
 @dataclass
@@ -116,6 +130,8 @@ class Plans:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._slowness = Slowness()
+        self._network: Topology | None = None
         links.inbox.listeners[TAG] = self._hear
 
     def recipe(self, kind: str, size_bytes: int, root: int, direct: bool, timeout_s: float) -> Recipe:
@@ -142,6 +158,19 @@ class Plans:
         if asks and use.begun == ASKED_AT and shape not in (self._known or {}):
             self._later(partial(self._ask, shape))
         return use.recipe
+
+    def look(self, kind: str, size_bytes: int, root: int, recipe: Recipe, sizes: Any, trace: Trace) -> None:
+        """Compare what the links gave in a call with its plan; rank 0 learns of those that stay slow.
+
+        Args:
+            sizes: bytes of each chunk.
+        """
+        net = recipe.program.plan.topology  # another one where pieces go straight to their receivers
+        if self._library.assumed or net.planes or net.name != self._library.topology.name:
+            return
+        for source, ratio in self._slowness.look(recipe, sizes, trace):
+            number = self._library.nodes.index(source) << 32 | round(min(ratio, 1.0) * RATIO_UNIT)
+            self._answer(Word.SLOW, Shape.of(kind, size_bytes, root), number)
 
     def load(self) -> None:
         """Load what the first call needs besides the network; called while the ranks connect."""
@@ -202,8 +231,39 @@ class Plans:
             else:
                 self._later(partial(self._propose, shape, content, request.name))
 
-        request = self._library.request(shape)
+        request = self._request(shape)
         planner().ask(request, answered)
+
+    def _request(self, shape: Shape) -> PlanRequest:
+        """The request for a plan on the network as it is known now, at rank 0."""
+        asked = self._library.request(shape)
+        return asked if self._network is None else replace(asked, topology=self._network)
+
+    def _adapt(self, shape: Shape, rank: int, number: int) -> None:
+        """Plan for a link that is slower than planned, at rank 0."""
+        recipe, nodes = self._uses[shape].recipe, self._library.nodes
+        source, ratio = number >> 32, (number & 0xFFFFFFFF) / RATIO_UNIT
+        net = self._network or self._library.topology
+        plan = None if recipe is None else recipe.program.plan
+        if plan is None or plan.topology.link_count != net.link_count or source >= len(nodes) or rank >= len(nodes):
+            return
+        link = narrowest_link(plan, nodes[source], nodes[rank])
+        if link is None:
+            return
+        gave = float(plan.topology.bandwidth[link]) * ratio
+        if gave < net.bandwidth[link] * STILL_SLOW:
+            bandwidth = net.bandwidth.copy()
+            bandwidth[link] = gave
+            self._network = replace(net, bandwidth=bandwidth)
+            percent = 100 * gave / float(self._library.topology.bandwidth[link])
+            self._say(f"{net.link_name(link)} gives {percent:.0f} % of what was planned: making new plans")
+        for use in [*self._uses.values()]:
+            busy = use.shape in self._rounds or use.limit is not None or use.change_at is not None
+            if use.recipe is not None and not busy:
+                request = self._request(use.shape)
+                plan = quick_plan(request)
+                if ends_sooner(plan, use.recipe.program.plan):
+                    self._propose(use.shape, packed(request.name, plan), request.name)
 
     def _propose(self, shape: Shape, content: bytes, name: str) -> None:
         """Let all ranks change to a plan."""
@@ -235,6 +295,9 @@ class Plans:
         shape = Shape(KINDS[kind % len(KINDS)], size, root)
         if word == Word.PREPARE:
             self._later(partial(self._prepare, shape))
+            return
+        if word == Word.SLOW:
+            self._later(partial(self._adapt, shape, rank, number))
             return
         with self._changed:
             use = self._uses.setdefault(shape, _Use(shape))

@@ -1,0 +1,119 @@
+"""A link that stays slower than planned leads to a new plan at all ranks; noise does not."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from stretto import emulator
+from stretto.choose.library import Library
+from stretto.choose.quick import quick_plan
+from stretto.choose.requests import Shape
+from stretto.runtime.recorded import Trace
+from stretto.topologies import load_topology
+
+torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install 'stretto[torch]'")
+
+from stretto.torch.slowness import IN_A_ROW, LEAST_BYTES, SLOW, Slowness, ends_sooner, planned_rates, slow_sources  # noqa: E402
+
+RANKS, ELEMENTS = 3, 400_000
+
+
+def library(rank: int) -> Library:
+    return Library(
+        load_topology("fullmesh:3?bandwidth=20MB/s&latency=0s&message=50us"), range(RANKS), rank, effort=None
+    )
+
+
+def trace_of(recipe, shares: dict[int, float]) -> Trace:
+    """All transfers one after another, from each node at a share of the planned rate."""
+    trace, now, planned = Trace(), 0.0, planned_rates(recipe)
+    chunk_bytes = recipe.program.plan.workload.collectives[0].chunk_bytes
+    for row, receive in recipe.program.steps.receives.items():
+        trace.coming_s[row] = now
+        now += chunk_bytes[receive.chunk] / (planned[receive.source] * shares.get(receive.source, 1.0))
+        trace.arrived_s[row] = now
+    return trace
+
+
+def seen(calls: list[dict[int, float]]) -> list[tuple[int, int, float]]:
+    """The reports of rank 0, where each call has what each source gave: (call, source, ratio)."""
+    recipe = library(0).recipe("alltoall", 4 * LEAST_BYTES)
+    sizes = recipe.program.plan.workload.collectives[0].chunk_bytes
+    slowness, found = Slowness(), []
+    for i, shares in enumerate(calls):
+        found += [(i, *slow) for slow in slowness.look(recipe, sizes, trace_of(recipe, shares))]
+    return found
+
+
+def test_ten_slow_collectives_in_a_row_are_told_once_and_nine_are_not():
+    slow, fine = {1: 0.3}, {}
+    assert seen([slow] * (IN_A_ROW - 1) + [fine] + [slow] * (IN_A_ROW - 1)) == []
+    told = seen([fine] * 3 + [slow] * (IN_A_ROW + 5))
+    assert [(call, source) for call, source, _ in told] == [(3 + IN_A_ROW - 1, 1)]
+    assert told[0][2] == pytest.approx(0.3)
+
+
+def test_a_rank_to_which_all_comes_slowly_blames_no_link():
+    assert seen([{1: 0.3, 2: 0.32}] * 30) == []
+    assert slow_sources({1: SLOW + 0.01, 2: 1.0}) == set() and slow_sources({1: 0.2}) == {1}
+
+
+def test_a_plan_is_worth_a_change_only_where_it_ends_sooner_on_the_network_as_it_is():
+    known = library(0)
+    old = known.recipe("allgather", 1 << 20).program.plan
+    bandwidth = known.topology.bandwidth.copy()
+    bandwidth[0] /= 4
+
+    def planned(bandwidth):
+        asked = known.request(Shape.of("allgather", 1 << 20, 0))
+        return quick_plan(replace(asked, topology=replace(known.topology, bandwidth=bandwidth)))
+
+    assert ends_sooner(planned(bandwidth), old)
+    assert not ends_sooner(planned(known.topology.bandwidth / 4), old)
+
+
+@pytest.mark.skipif(emulator.refusal() is not None, reason=str(emulator.refusal()))
+def test_all_ranks_change_once_to_a_plan_that_spares_a_link_that_became_slow(capfd):
+    from stretto.torch.collectives import Collectives
+    from stretto.torch.links import Links
+
+    store, net = torch.distributed.HashStore(), library(0).topology
+    calls, slow_from = 30, 4
+    barrier = threading.Barrier(RANKS)
+    digests: list[list[int]] = [[] for _ in range(RANKS)]
+
+    def rank(r: int) -> None:
+        place = places[int(net.accelerators[r])]
+        emulator.enter(place.argument)  # a namespace is a thread's own
+        links = Links(store, library(r), place.host, measures=False, timeout_s=60)
+        collectives = Collectives(links._library, links)
+        look = collectives.plans.look
+
+        def noted(kind, size, root, recipe, sizes, trace):
+            digests[r].append(recipe.digest)
+            look(kind, size, root, recipe, sizes, trace)
+
+        collectives.plans.look = noted
+        for call in range(calls):
+            if call == slow_from and r == 0:
+                change = f"tc -n {place.argument} qdisc change dev to1 root tbf rate 40mbit burst 20kb latency 50ms"
+                subprocess.run(change.split(), check=True)
+            own = torch.full((ELEMENTS,), float(r + 1))
+            out = {p: torch.zeros(ELEMENTS) for p in range(RANKS)}
+            collectives.run("allgather", {r: own}, out, [ELEMENTS] * RANKS, 60.0)
+            assert all(bool((out[p] == p + 1).all()) for p in range(RANKS))
+            barrier.wait(60)
+        collectives.close()
+        links.close()
+
+    with emulator.built(net) as places, ThreadPoolExecutor(RANKS) as pool:
+        list(pool.map(rank, range(RANKS)))
+    assert digests[0] == digests[1] == digests[2]
+    changed = [i for i in range(1, calls) if digests[0][i] != digests[0][i - 1]]
+    assert len(changed) == 1 and slow_from + IN_A_ROW <= changed[0]
+    assert capfd.readouterr().err.count("making new plans") == 1
