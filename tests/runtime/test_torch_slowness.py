@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from stretto import emulator
+from stretto.choose.expected import LEAST_BYTES, ends_sooner, planned_rates
 from stretto.choose.library import Library
 from stretto.choose.quick import quick_plan
 from stretto.choose.requests import Shape
@@ -18,7 +19,7 @@ from stretto.topologies import load_topology
 
 torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install 'stretto[torch]'")
 
-from stretto.torch.slowness import IN_A_ROW, LEAST_BYTES, SLOW, Slowness, ends_sooner, planned_rates, slow_sources  # noqa: E402
+from stretto.torch.slowness import IN_A_ROW, SLOW, Slowness, slow_sources  # noqa: E402
 
 RANKS, ELEMENTS = 3, 400_000
 

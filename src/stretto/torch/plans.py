@@ -31,6 +31,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
+from ..choose.expected import ends_sooner, narrowest_link
 from ..choose.kept import Kept, packed, unpacked
 from ..choose.library import Library, Recipe
 from ..choose.planning import planner
@@ -41,7 +42,7 @@ from ..model.kinds import KINDS
 from ..model.topology import Topology
 from ..runtime.recorded import Trace
 from .links import Links
-from .slowness import Slowness, ends_sooner, narrowest_link
+from .slowness import Slowness
 
 SLACK = 2
 """Calls of a shape that a rank may begin by the old plan after it has counted. One round of notes takes about as long

@@ -8,32 +8,19 @@ other work, or its own port), and no link is blamed.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
-
+from ..choose.expected import planned_rates, rates_of
 from ..choose.library import Recipe
-from ..model.plan import Plan
 from ..runtime.recorded import Trace
-from ..simulate import simulate
 
 SLOW = 0.7
 """Share of the planned rate below which a link is slow. Quick measurements are right up to 0.8 on a busy machine."""
 IN_A_ROW = 10
 """Collectives in a row for which a link must be slow."""
-LEAST_BYTES = 1 << 18
-"""From fewer bytes of a rank nothing is concluded: the latency and the processes decide how long they take."""
-
-MOST_TRANSFERS = 1 << 16
-"""Plans of more transfers are not compared: their simulation would delay the call."""
-
-SOONER = 0.95
-"""A new plan must take at most this share of the old plan's time to be worth a change."""
 
 
 class Slow(NamedTuple):
@@ -89,52 +76,4 @@ def received_rates(recipe: Recipe, sizes: Any, trace: Trace) -> dict[int, float]
         for row, receive in recipe.program.steps.receives.items()
         if row in trace.coming_s
     ]
-    return _rates(came)
-
-
-def planned_rates(recipe: Recipe) -> dict[int, float]:
-    """The same as the simulator has it."""
-    plan = recipe.program.plan
-    if plan.transfer_count > MOST_TRANSFERS:
-        return {}
-    timeline = simulate(plan)
-    first = plan.dst.offsets[:-1]
-    arrival_s = timeline.arrival_s[first]
-    coming_s = timeline.start_s + arrival_s - timeline.finish_s
-    chunk_bytes = plan.workload.collectives[0].chunk_bytes
-    return _rates(
-        (receive.source, int(chunk_bytes[receive.chunk]), float(coming_s[row]), float(arrival_s[row]))
-        for row, receive in recipe.program.steps.receives.items()
-    )
-
-
-def _rates(came: Iterable[tuple[int, int, float, float]]) -> dict[int, float]:
-    """Bytes/s of each source, of transfers given as (source, bytes, from when, until when)."""
-    of: dict[int, list[tuple[float, float, int]]] = defaultdict(list)
-    for source, size, begin_s, end_s in came:
-        of[source].append((begin_s, end_s, size))
-    rates = {}
-    for source, spans in of.items():
-        busy_s, until_s = 0.0, -math.inf
-        for begin_s, end_s, _ in sorted(spans):
-            busy_s += max(0.0, end_s - max(begin_s, until_s))
-            until_s = max(until_s, end_s)
-        size = sum(bytes_ for _, _, bytes_ in spans)
-        if size >= LEAST_BYTES and busy_s > 0:
-            rates[source] = size / busy_s
-    return rates
-
-
-def narrowest_link(plan: Plan, source: int, sink: int) -> int | None:
-    """The narrowest link of the routes by which a plan sends from one node to another."""
-    rows = np.flatnonzero((plan.src == source) & (plan.dst.values[plan.dst.offsets[:-1]] == sink))
-    links = sorted({int(link) for row in rows for link in plan.route[int(row)]})
-    return min(links, key=lambda link: float(plan.topology.bandwidth[link]), default=None)
-
-
-def ends_sooner(new: Plan, old: Plan) -> bool:
-    """Whether a plan ends clearly sooner on its network than an older one would there."""
-    late = replace(old, topology=new.topology)
-    if old.sharing == "timed":  # its times are those of the other network
-        late = replace(late, sharing="ready-order", start_s=None, finish_s=None)
-    return simulate(new).completion_s < SOONER * simulate(late).completion_s
+    return rates_of(came)

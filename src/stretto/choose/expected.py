@@ -1,0 +1,70 @@
+"""What a plan leads one rank to expect of its links, to be held against what they give."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from ..model.plan import Plan
+from ..simulate import simulate
+from .library import Recipe
+
+LEAST_BYTES = 1 << 18
+"""From fewer bytes of a rank nothing is concluded: the latency and the processes decide how long they take."""
+MOST_TRANSFERS = 1 << 16
+"""Plans of more transfers are not compared: their simulation would delay the call."""
+
+SOONER = 0.95
+"""A new plan must take at most this share of the old plan's time to be worth a change."""
+
+
+def planned_rates(recipe: Recipe) -> dict[int, float]:
+    """Bytes/s from each node while its bytes come, as the simulator has it."""
+    plan = recipe.program.plan
+    if plan.transfer_count > MOST_TRANSFERS:
+        return {}
+    timeline = simulate(plan)
+    first = plan.dst.offsets[:-1]
+    arrival_s = timeline.arrival_s[first]
+    coming_s = timeline.start_s + arrival_s - timeline.finish_s
+    chunk_bytes = plan.workload.collectives[0].chunk_bytes
+    return rates_of(
+        (receive.source, int(chunk_bytes[receive.chunk]), float(coming_s[row]), float(arrival_s[row]))
+        for row, receive in recipe.program.steps.receives.items()
+    )
+
+
+def rates_of(came: Iterable[tuple[int, int, float, float]]) -> dict[int, float]:
+    """Bytes/s of each source, of transfers given as (source, bytes, from when, until when)."""
+    of: dict[int, list[tuple[float, float, int]]] = defaultdict(list)
+    for source, size, begin_s, end_s in came:
+        of[source].append((begin_s, end_s, size))
+    rates = {}
+    for source, spans in of.items():
+        busy_s, until_s = 0.0, -math.inf
+        for begin_s, end_s, _ in sorted(spans):
+            busy_s += max(0.0, end_s - max(begin_s, until_s))
+            until_s = max(until_s, end_s)
+        size = sum(bytes_ for _, _, bytes_ in spans)
+        if size >= LEAST_BYTES and busy_s > 0:
+            rates[source] = size / busy_s
+    return rates
+
+
+def narrowest_link(plan: Plan, source: int, sink: int) -> int | None:
+    """The narrowest link of the routes by which a plan sends from one node to another."""
+    rows = np.flatnonzero((plan.src == source) & (plan.dst.values[plan.dst.offsets[:-1]] == sink))
+    links = sorted({int(link) for row in rows for link in plan.route[int(row)]})
+    return min(links, key=lambda link: float(plan.topology.bandwidth[link]), default=None)
+
+
+def ends_sooner(new: Plan, old: Plan) -> bool:
+    """Whether a plan ends clearly sooner on its network than an older one would there."""
+    late = replace(old, topology=new.topology)
+    if old.sharing == "timed":  # its times are those of the other network
+        late = replace(late, sharing="ready-order", start_s=None, finish_s=None)
+    return simulate(new).completion_s < SOONER * simulate(late).completion_s
