@@ -1,11 +1,12 @@
-"""How fast is ``all_reduce`` by stretto beside gloo? On loopback, and between two emulated sites.
+"""How fast are collectives by stretto beside gloo? On loopback, and between two emulated sites.
 
-Eight ranks, both backends in the same processes, turns taken repeat by repeat. Loopback is given no topology; the
-sites are four ranks each, joined by one link ten times narrower than those inside, of network namespaces (root).
+Both backends are in the same processes, and take turns repeat by repeat. Loopback is given no topology; the
+sites are half of the ranks each, joined by one link ten times narrower than those inside, of network namespaces (root).
 Ranks are numbered site after site (``sites``), site by site in turn (``turns``), or as they happen to arrive at a
-rendezvous, which is how torchrun numbers nodes (``arrival``: a shuffle for each of ``--seeds``). Prints how often a
-ring in the order of ranks crosses from one site to the other, seconds, CPU seconds over all ranks, and gloo's time
-over stretto's; writes benchmarks/out/torch_backend.json.
+rendezvous, which is how torchrun numbers nodes (``arrival``: a shuffle for each of ``--seeds``). ``--busy`` lets a
+Python thread of each process count beside. Prints how often a ring in the order of ranks crosses from one site to the
+other, seconds of one call, CPU seconds over all ranks, and stretto's time over gloo's, the median of the repeats;
+writes benchmarks/out/torch_backend.json.
 """
 
 from __future__ import annotations
@@ -19,52 +20,97 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from itertools import pairwise, permutations
 from pathlib import Path
 
-RANKS = 8
 SITES = 2
 INSIDE_GBPS, BETWEEN_GBPS = 0.05, 0.005
 NETWORKS = ("loopback", "sites", "arrival", "turns")
 BACKENDS = ("gloo", "stretto")
 OUT = Path(__file__).parent / "out"
+MOST_CALLS, BYTES = 50, 4e6
+"""Calls of one repeat: as many as move ``BYTES``, at least one."""
 
 
-def worker(rank: int, folder: str, sizes: list[int], repeats: int) -> None:
-    """One rank: seconds and CPU seconds of every repeat, into a file."""
+def calls_of(rank: int, ranks: int, size: int) -> dict:
+    """For each collective how to call it for a buffer of ``size`` bytes, the larger of input and output, in a group."""
+    import torch
+    import torch.distributed as dist
+
+    each = max(1, size // 4 // ranks)
+    whole, part, other = torch.zeros(max(1, size // 4)), torch.zeros(each), torch.zeros(each * ranks)
+    many = torch.zeros(each * ranks)
+    pieces = list(many.split(each))
+    at_root = pieces if rank == 0 else None
+    return {
+        "allreduce": lambda group: dist.all_reduce(whole, group=group),
+        "reduce": lambda group: dist.reduce(whole, 0, group=group),
+        "broadcast": lambda group: dist.broadcast(whole, 0, group=group),
+        "allgather": lambda group: dist.all_gather_into_tensor(many, part, group=group),
+        "reducescatter": lambda group: dist.reduce_scatter_tensor(part, other, group=group),
+        "alltoall": lambda group: dist.all_to_all_single(many, other, group=group),
+        "gather": lambda group: dist.gather(part, at_root, 0, group=group),
+        "scatter": lambda group: dist.scatter(part, at_root, 0, group=group),
+        "barrier": lambda group: dist.barrier(group=group),
+    }
+
+
+COLLECTIVES = (
+    "allreduce", "reduce", "broadcast", "allgather", "reducescatter", "alltoall", "gather", "scatter", "barrier",
+)  # fmt: skip
+
+
+def count() -> None:
+    """What a busy Python thread does."""
+    number = 0
+    while True:
+        number += 1
+
+
+def worker(rank: int, ranks: int, folder: str, work: list[list], repeats: int, busy: bool) -> None:
+    """One rank: seconds and CPU seconds of a call in every repeat, into a file.
+
+    Args:
+        work: collectives and sizes.
+    """
     import torch
     import torch.distributed as dist
 
     import stretto.torch  # noqa: F401
 
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=RANKS)
-    groups = {"gloo": None, "stretto": dist.new_group(list(range(RANKS)), backend="stretto")}
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
+    groups = {"gloo": None, "stretto": dist.new_group(list(range(ranks)), backend="stretto")}
+    if busy:
+        threading.Thread(target=count, daemon=True).start()
     rows = []
-    for size in sizes:
-        tensor = torch.empty(size // 4)
+    for kind, size in work:
+        call = calls_of(rank, ranks, size)[kind]
+        calls = max(1, min(MOST_CALLS, int(BYTES / max(size, 1)))) // (5 if busy else 1) or 1
         for repeat in range(-1, repeats):  # the first connects and plans
-            for name in BACKENDS:
-                tensor.fill_(1.0)
+            for name in BACKENDS if repeat % 2 else BACKENDS[::-1]:
                 dist.barrier()
                 wall, cpu = time.perf_counter(), time.process_time()
-                dist.all_reduce(tensor, group=groups[name])
+                for _ in range(calls):
+                    call(groups[name])
                 dist.barrier()
-                spent = time.perf_counter() - wall, time.process_time() - cpu
-                assert bool((tensor == RANKS).all()), f"{name} summed wrongly"
+                spent = (time.perf_counter() - wall) / calls, (time.process_time() - cpu) / calls
                 if repeat >= 0:
-                    rows.append({"backend": name, "size_bytes": size, "wall_s": spent[0], "cpu_s": spent[1]})
+                    rows.append({"backend": name, "collective": kind, "ranks": ranks, "busy": busy, "size_bytes": size,
+                                 "calls": calls, "wall_s": spent[0], "cpu_s": spent[1]})  # fmt: skip
     Path(folder, f"rows{rank}").write_text(json.dumps(rows))
     dist.destroy_process_group()
+    os._exit(0)  # a busy thread never ends
 
 
-def order(network: str, seed: int) -> list[int]:
+def order(network: str, seed: int, ranks: int) -> list[int]:
     """The site of each rank, none on loopback."""
-    by_site = [r * SITES // RANKS for r in range(RANKS)]
-    arrived = random.Random(seed).sample(by_site, RANKS)
-    return {"loopback": [], "sites": by_site, "arrival": arrived, "turns": [r % SITES for r in range(RANKS)]}[network]
+    by_site = [r * SITES // ranks for r in range(ranks)]
+    arrived = random.Random(seed).sample(by_site, ranks)
+    return {"loopback": [], "sites": by_site, "arrival": arrived, "turns": [r % SITES for r in range(ranks)]}[network]
 
 
 def crossings(site: list[int]) -> int:
@@ -74,8 +120,8 @@ def crossings(site: list[int]) -> int:
 
 def sites(site: list[int]) -> dict:
     """Ranks linked inside their site, and by its router to the other, as a topology file."""
-    ranks = [{"id": r, "kind": "gpu", "site": f"s{site[r]}"} for r in range(RANKS)]
-    routers = [{"id": RANKS + s, "kind": "router", "site": f"s{s}"} for s in range(SITES)]
+    ranks = [{"id": r, "kind": "gpu", "site": f"s{s}"} for r, s in enumerate(site)]
+    routers = [{"id": len(site) + s, "kind": "router", "site": f"s{s}"} for s in range(SITES)]
     pairs = [
         (a["id"], b["id"], INSIDE_GBPS if a["site"] == b["site"] else BETWEEN_GBPS)
         for a, b in permutations([*ranks, *routers], 2)
@@ -86,10 +132,10 @@ def sites(site: list[int]) -> dict:
 
 
 @contextlib.contextmanager
-def prefixes(site: list[int], folder: str) -> Iterator[list[list[str]]]:
+def prefixes(site: list[int], ranks: int, folder: str) -> Iterator[list[list[str]]]:
     """For each rank what its command begins with."""
     if not site:
-        yield [[]] * RANKS
+        yield [[]] * ranks
         return
     from stretto import emulator
     from stretto.topologies import load_topology
@@ -103,17 +149,17 @@ def prefixes(site: list[int], folder: str) -> Iterator[list[list[str]]]:
         yield [["ip", "netns", "exec", p.argument, *env, f"STRETTO_HOST={p.host}"] for p in there]
 
 
-def measured(network: str, seed: int, sizes: list[int], repeats: int) -> list[dict]:
+def measured(network: str, seed: int, ranks: int, work: list[list], repeats: int, busy: bool) -> list[dict]:
     """Rows of one network: the slowest rank's seconds, the sum of the CPU seconds."""
-    environment, site = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}, order(network, seed)
-    with tempfile.TemporaryDirectory() as folder, prefixes(site, folder) as before:
-        tail = [folder, ",".join(map(str, sizes)), str(repeats)]
-        commands = [[*before[r], sys.executable, __file__, "--worker", str(r), *tail] for r in range(RANKS)]
+    environment, site = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}, order(network, seed, ranks)
+    with tempfile.TemporaryDirectory() as folder, prefixes(site, ranks, folder) as before:
+        tail = json.dumps([ranks, folder, work, repeats, busy])
+        commands = [[*before[r], sys.executable, __file__, "--worker", str(r), tail] for r in range(ranks)]
         running = [subprocess.Popen(command, env=environment) for command in commands]
         codes = [process.wait() for process in running]
         if any(codes):
             raise SystemExit(f"a rank failed: {codes}")
-        ranks = [json.loads(Path(folder, f"rows{r}").read_text()) for r in range(RANKS)]
+        by_rank = [json.loads(Path(folder, f"rows{r}").read_text()) for r in range(ranks)]
     return [
         {
             **same[0],
@@ -122,23 +168,28 @@ def measured(network: str, seed: int, sizes: list[int], repeats: int) -> list[di
             "wall_s": max(r["wall_s"] for r in same),
             "cpu_s": sum(r["cpu_s"] for r in same),
         }
-        for same in zip(*ranks, strict=True)
+        for same in zip(*by_rank, strict=True)
     ]
 
 
+CELL = ("network", "ranks", "busy", "collective", "size_bytes")
+
+
 def table(rows: list[dict]) -> None:
-    """Medians, and gloo's time over stretto's repeat by repeat."""
-    print("| network | crossings | size | gloo s | stretto s | gloo / stretto | spread | gloo CPU s | stretto CPU s |")
-    print("|---|---|---|---|---|---|---|---|---|")
-    for network, crossed, size in dict.fromkeys((r["network"], r["crossings"], r["size_bytes"]) for r in rows):
-        mine = [[r for r in rows if (r["network"], r["size_bytes"], r["backend"]) == (network, size, b)]
-                for b in BACKENDS]  # fmt: skip
-        ratios = [a["wall_s"] / b["wall_s"] for a, b in zip(*mine, strict=True)]
-        wall = [statistics.median(r["wall_s"] for r in side) for side in mine]
-        cpu = [statistics.median(r["cpu_s"] for r in side) for side in mine]
+    """Medians, and stretto's time over gloo's repeat by repeat."""
+    print("| network | crossings | ranks | thread | collective | bytes | gloo s | stretto s | stretto / gloo | spread "
+          "| of CPU |")  # fmt: skip
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    for cell in dict.fromkeys(tuple(r[key] for key in CELL) for r in rows):
+        here = [r for r in rows if tuple(r[key] for key in CELL) == cell]
+        gloo, ours = ([r for r in here if r["backend"] == b] for b in BACKENDS)
+        ratios = [b["wall_s"] / a["wall_s"] for a, b in zip(gloo, ours, strict=True)]
+        wall = [statistics.median(r["wall_s"] for r in side) for side in (gloo, ours)]
+        cpu = [statistics.median(r["cpu_s"] for r in side) for side in (gloo, ours)]
+        network, ranks, busy, kind, size = cell
         spread = f"{statistics.median(ratios):.2f} | {min(ratios):.2f} to {max(ratios):.2f}"
-        print(f"| {network} | {crossed} | {size / 1e6:.0f} MB | {wall[0]:.3f} | {wall[1]:.3f} | {spread} | "
-              f"{cpu[0]:.2f} | {cpu[1]:.2f} |", flush=True)  # fmt: skip
+        print(f"| {network} | {here[0]['crossings']} | {ranks} | {'busy' if busy else 'none'} | {kind} | {size} | "
+              f"{wall[0]:.3g} | {wall[1]:.3g} | {spread} | {cpu[1] / max(cpu[0], 1e-9):.2f} |", flush=True)  # fmt: skip
 
 
 def main() -> None:
@@ -146,23 +197,30 @@ def main() -> None:
     parser.add_argument("--only", choices=NETWORKS, help="one network")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of arrivals")
-    parser.add_argument("--sizes", default="16e6,64e6", help="bytes, by comma")
+    parser.add_argument("--sizes", default="16e6,64e6", help="bytes of the larger of input and output, by comma")
+    parser.add_argument("--collectives", default="allreduce", help=f"by comma, or all: {', '.join(COLLECTIVES)}")
+    parser.add_argument("--ranks", default="8", help="by comma")
+    parser.add_argument("--busy", action="store_true", help="a thread of each process counts beside")
+    parser.add_argument("--out", type=Path, default=OUT / "torch_backend.json")
     arguments = parser.parse_args()
     sizes = [int(float(s)) for s in arguments.sizes.split(",")]
+    kinds = COLLECTIVES if arguments.collectives == "all" else arguments.collectives.split(",")
+    work = [[kind, size] for kind in kinds for size in (sizes if kind != "barrier" else [0])]
     rows = [
         row
         for network in ([arguments.only] if arguments.only else NETWORKS)
         for seed in (arguments.seeds if network == "arrival" else [0])
-        for row in measured(network, seed, sizes, arguments.repeats)
+        for ranks in map(int, arguments.ranks.split(","))
+        for row in measured(network, seed, ranks, work, arguments.repeats, arguments.busy)
     ]
     table(rows)
-    OUT.mkdir(exist_ok=True)
-    (OUT / "torch_backend.json").write_text(json.dumps(rows, indent=1) + "\n")
+    arguments.out.parent.mkdir(exist_ok=True)
+    arguments.out.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--worker"]:
-        rank, folder, sizes, repeats = sys.argv[2:]
-        worker(int(rank), folder, [int(s) for s in sizes.split(",")], int(repeats))
+        rank, (ranks, folder, work, repeats, busy) = int(sys.argv[2]), json.loads(sys.argv[3])
+        worker(rank, ranks, folder, work, repeats, busy)
     else:
         main()
