@@ -194,6 +194,10 @@ class Library:
         """The node of the controller, as programs name it; None on a network without optical planes."""
         return self.topology.node_count if self.topology.planes else None
 
+    def has(self, kind: str, size_bytes: int, root: int = 0, direct: bool = False) -> bool:
+        """Whether :meth:`recipe` has answered before."""
+        return (Shape.of(kind, size_bytes, root), direct) in self.recipes
+
     def recipe(self, kind: str, size_bytes: int, root: int = 0, direct: bool = False) -> Recipe:
         """How to run a collective whose largest piece has about this size, by the first plan of its shape.
 

@@ -60,6 +60,7 @@ def plan_all(requests: tuple[tuple[str, ...], ...]) -> None:
     from ..formats import exporters
     from ..lower import lower, rounds_of
     from ..model.changes import make_changes
+    from ..runtime.native.engine import hold, let_go
     from .work import given_options
 
     for planner, collectives, spec, *options in requests:
@@ -79,6 +80,8 @@ def plan_all(requests: tuple[tuple[str, ...], ...]) -> None:
         for name in ("chakra", "mscclpp"):
             with suppress(Unsupported), TemporaryDirectory() as folder:
                 exporters()[name].write(plan.simulate(), f"{folder}/plan")
+    if hold() is not None:  # the loop of process groups is compiled when it starts
+        let_go()
     for spec, library in ORDERS:
         face.order(spec, library, "allreduce", "1MB")
 

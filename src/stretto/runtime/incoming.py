@@ -68,6 +68,7 @@ class Incoming:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
+                c.closed_by = error.errno or 0
                 self.run.closed(c, f"the connection broke ({error.strerror or error})")
                 return
             if count == 0:
@@ -137,6 +138,7 @@ class Incoming:
         main, number = c.main, self.run.number
         if frame.run > main.begun:
             main.begun = frame.run
+            main.done = max(main.done, frame.run - 1)
         own = self.run.call if frame.run == number else self.mesh.call_of(frame.run)
         if own is not None and own != frame.call:
             self.run.culprit = c.peer

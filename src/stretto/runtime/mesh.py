@@ -19,6 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
+from typing import Protocol
 
 from ..lower import FIRST_CIRCUIT
 from ..model.errors import PeerFailed
@@ -79,7 +80,8 @@ class Connection:
         low: the bytes that must have come before the selector tells.
         most_unsent: the bytes that may wait in the kernel for their first transmission; 0 for the kernel's default.
         channel: what protects the bytes; None where nothing does, and ``sock`` is a plain socket.
-        closed: why nothing more can be received; None while the connection is open.
+        closed: why nothing more can be received; None while the connection is open. closed_by: the number of the
+            error, 0 at the end of the stream.
         broken: whether nothing more can be sent; bytes that the peer sent before may still arrive.
         ahead: the first frame of a later run, which is taken when that run begins.
         parked: the first frame of a row that has come before its turn.
@@ -111,6 +113,7 @@ class Connection:
         self.text = bytearray()
         self.begun = self.done = 0
         self.closed: str | None = None
+        self.closed_by = 0
         self.broken = False
         self.said_bye = False
         self.ahead: Frame | None = None
@@ -205,6 +208,16 @@ class Connection:
         return on_the_way(self.sock) > 0
 
 
+class Server(Protocol):
+    """What runs programs over a mesh's connections in place of Python's loop (:mod:`.native`)."""
+
+    def drain(self) -> None:
+        """Return when all runs have ended."""
+
+    def release(self, failure: PeerFailed | None) -> None:
+        """Serve the mesh no more: runs that have not ended fail, and its connections are Python's again."""
+
+
 class Mesh:
     """A process's connections. Made by :func:`.connect.join`.
 
@@ -218,6 +231,8 @@ class Mesh:
         failure: what ended the mesh; None while it serves.
         condemned: the node that a peer names as at fault, and why; no run begins after that.
         pool: memory for arrivals.
+        server: what runs its programs without Python's lock, if anything does.
+        told: what the server calls when a peer has failed.
     """
 
     def __init__(self, node: int, names: Mapping[int, str], connections: Sequence[Connection]) -> None:
@@ -233,6 +248,14 @@ class Mesh:
         self.failure: PeerFailed | None = None
         self.condemned: tuple[int, str] | None = None
         self.pool = Pool()
+        self.server: Server | None = None
+        self.told: Callable[[PeerFailed], None] | None = None
+
+    def take_back(self) -> None:
+        """Let the connections be Python's, if compiled code serves them."""
+        server, self.server = self.server, None
+        if server is not None:
+            server.release(self.failure)
 
     def widen(self, lanes: Sequence[Connection]) -> None:
         """Let further connections send what the first connections to their peers send. Only between runs, and before
@@ -256,6 +279,12 @@ class Mesh:
         if c.subflow >= FIRST_LANE:
             c.lead = to[0]
             to[0].lanes.append(c)
+
+    def finish(self) -> None:
+        """The same when all runs have ended that were begun."""
+        if self.server is not None:
+            self.server.drain()
+        self.take_back()
 
     def connection(self, peer: int, subflow: int) -> Connection:
         """The connection for the transfers of a subflow; where it has none, it shares one with other routes."""
@@ -291,6 +320,7 @@ class Mesh:
         if self.failure is not None:
             return
         self.failure = failure
+        self.take_back()
         text = failure.reason + (f", in {failure.transfer}" if failure.transfer else "")
         payload = text.encode()[:TEXT_BYTES]
         mains = [c for c in self.connections if c.main is c]
@@ -312,12 +342,14 @@ class Mesh:
     def leave(self) -> None:
         """End the run of another thread without blaming anyone: to the peers this process seems to die."""
         self.failure = self.failure or PeerFailed(self.name(self.node), "it left")
+        self.take_back()
         for c in self.connections:
             with contextlib.suppress(OSError):
                 c.sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Say goodbye, and close when everything sent has been acknowledged, or after ``LINGER_S``."""
+        self.take_back()
         if self.failure is None:
             for c in self.connections:
                 if c.closed is None and c.main is c:

@@ -1,38 +1,174 @@
-"""One collective at one rank: it looks up the plan, cuts the pieces as the plan does, runs it and records it."""
+"""One collective at one rank: it looks up the plan, cuts the pieces as the plan does, runs it and records it.
+
+Where the compiled loop runs programs, a collective that was called before is given to it at once, by the thread that
+calls. Anything else is a job for the group's own thread: to connect, to plan, and where tensors must be copied."""
 
 from __future__ import annotations
 
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..choose.library import Library
+from ..choose.library import Library, Recipe
 from ..lower import Program
+from ..model.arrays import Int64
 from ..model.kinds import BY_NAME
 from ..runtime.execute import execute
+from ..runtime.native.engine import Engine
+from ..runtime.native.inputs import Places
+from ..runtime.native.runs import Run
 from ..runtime.recorded import Trace
 from .calls import code_of
 from .links import Links
 from .plans import Plans
-from .tensors import OPS, array_of, divide, plain, plain_copy, reducer
+from .slowness import LEAST_BYTES
+from .tensors import OPS, array_of, divide, number_type, plain, plain_copy, reducer
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+"""The arguments of :meth:`Collectives.run`, by place and by name."""
+
+
+@dataclass(eq=False)
+class Job:
+    """How to run calls of one kind, root, operation, type and size.
+
+    Attributes:
+        low, high: int64[chunks], where each chunk begins and ends in its piece, in elements.
+        number: NumPy's type of an element. call: the code of the call.
+        size_bytes: of the largest piece. watched: whether it is compared with the plan how fast the bytes came.
+        places: where chunks lie, for the compiled loop.
+    """
+
+    recipe: Recipe
+    low: Int64
+    high: Int64
+    number: np.dtype[Any]
+    reduce: Callable[..., Any]
+    call: bytes
+    size_bytes: int
+    watched: bool
+    places: Places | None = None
+
+    @property
+    def sizes(self) -> Int64:
+        """int64[chunks], bytes of each chunk."""
+        sizes: Int64 = (self.high - self.low) * self.number.itemsize
+        return sizes
 
 
 class Collectives:
     """Runs a group's collectives; records them in the folder that ``STRETTO_TRACE`` names."""
 
-    def __init__(self, library: Library, links: Links) -> None:
-        self._library, self._links = library, links
+    def __init__(self, library: Library, links: Links, engine: Engine | None = None) -> None:
+        self._library, self._links, self._engine = library, links, engine
         self.plans = Plans(library, links)
+        self._jobs: dict[Any, Job] = {}
+        self._last: Run | None = None
+        self._unseen: tuple[str, int, Job, Run] | None = None
         folder = os.environ.get("STRETTO_TRACE")
         if folder:
             os.makedirs(folder, exist_ok=True)
         self._traces = open(os.path.join(folder, f"rank{library.rank}.jsonl"), "a") if folder else None  # noqa: SIM115
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the compiled loop runs collectives."""
+        return self._engine is not None
+
+    def begin(self, calls: Sequence[Call]) -> list[Run] | None:
+        """Give collectives to the compiled loop if they were called before and their tensors can be used as they are.
+
+        Args:
+            calls: for each the arguments of :meth:`run`.
+        """
+        if self._engine is None or self._traces is not None:
+            return None
+        loop = self._links.loop()
+        if loop is None:
+            return None
+        if not all(plain(t) for (_, held, wanted, *_), _ in calls for t in (*held.values(), *wanted.values())):
+            return None
+        if any(getattr(options.get("op"), "op", options.get("op")) == OPS.AVG for _, options in calls):
+            return None
+        self._look()
+        runs: list[Run] = []
+        for (kind, held, wanted, elements, timeout_s), options in calls:
+            job = self._job(kind, held, wanted, elements, at_once=not runs, timeout_s=timeout_s, **options)
+            if job is None:
+                return None
+            runs.append(self._start(loop, job, held, wanted, timeout_s))
+            if job.watched:
+                self._unseen = kind, options.get("root", 0), job, runs[-1]
+        return runs
+
+    def _look(self) -> None:
+        """Compare the last collective that was given to the loop with its plan, once it has ended."""
+        unseen, self._unseen = self._unseen, None
+        if unseen is not None:
+            kind, root, job, run = unseen
+            if run.ended and run.failure is None:
+                self.plans.look(kind, job.size_bytes, root, job.recipe, job.sizes, run.trace())
+
+    def _job(
+        self,
+        kind: str,
+        held: Mapping[int, Tensor],
+        wanted: Mapping[int, Tensor],
+        elements: Sequence[int],
+        *,
+        timeout_s: float,
+        root: int = 0,
+        op: Any = None,
+        direct: bool = False,
+        function: str = "",
+        at_once: bool = False,
+    ) -> Job | None:
+        """How to run the next call of a kind; None where it is asked for at once, and others must be heard first."""
+        operation = getattr(op, "op", op)
+        dtype = next(iter((held or wanted).values())).dtype
+        key = kind, root, direct, function, operation, dtype, tuple(elements)
+        size = (1 if BY_NAME[kind].pieces == "pair" else max(elements, default=1)) * dtype.itemsize
+        shape = kind, max(size, dtype.itemsize), root, direct
+        if at_once and self.plans.waits(*shape):
+            return None
+        recipe = self.plans.recipe(*shape, timeout_s)
+        job = self._jobs.get(key)
+        if job is None or job.recipe is not recipe:
+            counts = np.asarray(elements, dtype=np.int64)
+            known = counts[:0] if BY_NAME[kind].pieces == "pair" else counts
+            reduce = np.add if op is None else reducer(operation, dtype)
+            call = code_of(function or kind, operation, dtype, root, known, recipe.digest)
+            low, high = recipe.cut.edges(counts)
+            number = number_type(dtype)
+            watched = not direct and not self._library.assumed and size * len(elements) >= LEAST_BYTES
+            job = self._jobs[key] = Job(recipe, low, high, number, reduce, call, size, watched)
+        return job
+
+    def drain(self, within_s: float | None = None) -> None:
+        """Wait until the compiled loop has ended all collectives that were begun."""
+        if self._last is not None:
+            self._last.wait(within_s)
+
+    def _start(
+        self, loop: Engine, job: Job, held: Mapping[int, Tensor], wanted: Mapping[int, Tensor], timeout_s: float
+    ) -> Run:
+        """Give a collective to the compiled loop."""
+        size, places = job.number.itemsize, job.places
+        if places is None or places.engine is not loop:
+            piece, ends = job.recipe.cut.piece, (job.low * size, job.high * size)
+            places = Places(loop, self._links.mesh(), job.recipe.program, piece, *ends, [*held], [*wanted])
+            job.places = places
+        run = places.run([t.data_ptr() for t in held.values()], [t.data_ptr() for t in wanted.values()], (held, wanted))
+        self._last = run
+        loop.submit(run, *loop.sum_of(job.reduce, job.number), size, timeout_s, job.call)
+        return run
 
     def run(
         self,
@@ -63,36 +199,33 @@ class Collectives:
             return
         operation = getattr(op, "op", op)
         mesh = self._links.mesh()
-        dtype = next(iter((held or wanted).values())).dtype
-        counts = np.asarray(elements, dtype=np.int64)
-        known = counts[:0] if BY_NAME[kind].pieces == "pair" else counts
-        size = int(known.max(initial=1)) * dtype.itemsize
-        recipe = self.plans.recipe(kind, size, root, direct, timeout_s)
-        low, high = recipe.cut.edges(counts)
-        results = {p: t if plain(t) else torch.empty(t.shape, dtype=t.dtype) for p, t in wanted.items()}
-        inputs = {p: array_of(plain_copy(t)) for p, t in held.items()}
-        outputs = {p: array_of(t) for p, t in results.items()}
-        program, steps = recipe.program, recipe.program.steps
-
-        def parts(arrays: dict[int, Any], chunks: Any) -> dict[int, Any]:
-            return {c: arrays[int(recipe.cut.piece[c])][low[c] : high[c]] for c in chunks}
-
-        began_s = time.monotonic()
-        call = code_of(function or kind, operation, dtype, root, known, recipe.digest)
-        self._links.control(kind, program.plan, call)
-        trace = execute(
-            mesh,
-            program,
-            parts(inputs, steps.held),
-            parts(outputs, steps.wanted),
-            sizes=(high - low) * dtype.itemsize,
-            dtype=next(iter((inputs or outputs).values())).dtype,
-            reduce=np.add if op is None else reducer(operation, dtype),
-            timeout_s=timeout_s,
-            call=call,
+        job = self._job(
+            kind, held, wanted, elements, timeout_s=timeout_s, root=root, op=op, direct=direct, function=function
         )
-        if not direct:
-            self.plans.look(kind, size, root, recipe, (high - low) * dtype.itemsize, trace)
+        assert job is not None, "it was not asked for at once"
+        recipe, program = job.recipe, job.recipe.program
+        self.drain()  # what is still to come may be the input
+        results = {p: t if plain(t) else torch.empty(t.shape, dtype=t.dtype) for p, t in wanted.items()}
+        inputs = {p: plain_copy(t) for p, t in held.items()}
+        began_s = time.monotonic()
+        self._links.control(kind, program.plan, job.call)
+        loop = self._links.loop() if self._engine is not None else None
+        if loop is not None:
+            trace = self._start(loop, job, inputs, results, timeout_s).result(job.watched or self._traces is not None)
+        else:
+            trace = execute(
+                mesh,
+                program,
+                _parts(inputs, program.steps.held, recipe.cut.piece, job.low, job.high),
+                _parts(results, program.steps.wanted, recipe.cut.piece, job.low, job.high),
+                sizes=job.sizes,
+                dtype=job.number,
+                reduce=job.reduce,
+                timeout_s=timeout_s,
+                call=job.call,
+            )
+        if job.watched:
+            self.plans.look(kind, job.size_bytes, root, recipe, job.sizes, trace)
         if self._traces is not None:
             self._traces.write(self._record(kind, program, began_s, trace) + "\n")
         for p, t in wanted.items():
@@ -120,3 +253,9 @@ class Collectives:
         ]
         span = {"began_s": began_s, "ended_s": time.monotonic()}
         return json.dumps({"kind": kind, "rank": self._library.rank, **span, "sent": sent, "arrived": arrived})
+
+
+def _parts(tensors: Mapping[int, Tensor], chunks: Any, piece: Any, low: Any, high: Any) -> dict[int, Any]:
+    """The memory of some chunks."""
+    arrays = {p: array_of(t) for p, t in tensors.items()}
+    return {c: arrays[int(piece[c])][low[c] : high[c]] for c in chunks}

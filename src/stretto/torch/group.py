@@ -22,14 +22,15 @@ from ..runtime.connect import own_address
 from ..runtime.inbox import Done, Receive
 from ..runtime.mesh import GRACE_S
 from ..runtime.messages import ask
+from ..runtime.native.engine import hold, let_go
 from .arguments import check_count, check_pieces, check_rank, check_splits, check_tensors, seconds
 from .backends import configured
 from .calls import FUNCTIONS
-from .collectives import Collectives
+from .collectives import Call, Collectives
 from .links import Links
 from .measuring import Known
 from .monitored import MonitoredBarrier
-from .pending import Order, Pending
+from .pending import Order, Pending, Started
 from .serving import Serving, by_device
 from .sparse import check_sparse, sum_sparse
 from .tensors import OPS, array_of, plain, plain_copy
@@ -68,9 +69,11 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         host = host or os.environ.get("STRETTO_HOST") or own_address(os.environ.get("MASTER_ADDR", "127.0.0.1"))
         measures = earlier is not None or not os.environ.get("STRETTO_TOPOLOGY")
         self._links = Links(store, library, host, measures, self._timeout_s, earlier)
-        self._collectives = Collectives(library, self._links)
+        engine = hold() if size > 1 and library.controller is None else None
+        self._collectives = Collectives(library, self._links, engine)
         own = weakref.ref(self)  # the finalizer has the parts, and must not keep the group
         self._order = Order(f"stretto-{rank}", self._links.blame)
+        self._links.on_failure = self._order.note
         self._message_failed = partial(_message_failed, self._links, self._order)
         plans, failed = self._collectives.plans, self._message_failed
         self._serving = Serving(
@@ -78,6 +81,9 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         )
         self._monitored = MonitoredBarrier(rank, self._links)
         self._name = self._text = ""
+        # all barriers may use the same memory, since nobody looks at what is in it
+        self._token = torch.ones(1, dtype=torch.uint8)
+        self._tokens = list(torch.zeros(size, dtype=torch.uint8).split(1))
         parts = self._links, self._order, self._collectives, self._serving
         self._leave = weakref.finalize(self, _leave, *parts, os.getpid())
         if size > 1:
@@ -127,20 +133,24 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def shutdown(self) -> None:
         """Finish the calls made so far and close."""
-        self._leave.detach()
         self._order.stop(self._timeout_s)
         self._serving.close()
+        self._collectives.drain(self._timeout_s)
         self._collectives.close()
         self._links.close()
+        if self._leave.detach() is not None and self._collectives.compiled:
+            let_go()
 
     def abort(self) -> None:
         """Give up running calls at once and close."""
-        self._leave.detach()
+        here = self._leave.detach() is not None
         self._links.drop()
         self._serving.leave(LEAVE_S)
         self._order.stop(LEAVE_S)
         self._collectives.close()
         self._links.close()
+        if here and self._collectives.compiled:
+            let_go()
 
     def meet(self) -> None:
         """Return when all ranks are connected, and have measured the network."""
@@ -152,9 +162,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         """Why this group runs nothing any more; None while it does."""
         return self._order.failure
 
-    def _queue(
-        self, kind: str, inputs: Sequence[Any], outputs: Sequence[Any], opts: Any, function: str = ""
-    ) -> Pending:
+    def _queue(self, kind: str, inputs: Sequence[Any], outputs: Sequence[Any], opts: Any, function: str = "") -> Any:
         """Queue one collective for each input and its output; the group's thread runs them in the order of the calls.
 
         Args:
@@ -169,8 +177,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         op = None
         if traits.reduces:  # PyTorch takes an operation in place of the options, too
             op = OPS.SUM if opts is None else getattr(opts, "reduceOp", opts)
-        jobs: list[Callable[[], None]] = []
-        all_tensors: list[Tensor] = []
+        calls: list[Call] = []
         for source, output in zip(inputs, outputs, strict=True):
             held, wanted = self._pieces(traits.held, source, root), self._pieces(traits.wanted, output, root)
             for pieces, who in ((held, traits.held), (wanted, traits.wanted)):
@@ -182,15 +189,24 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
                 sizes = [tensors[0].numel()] * (1 if traits.whole else self._count)
             else:
                 sizes = [t.numel() for t in (held if traits.held == "all" else wanted).values()]
-            all_tensors += tensors
-            run = partial(self._part(tensors)[0], root=root, op=op, function=function)
-            jobs.append(partial(run, kind, held, wanted, sizes, seconds(opts, self._timeout_s)))
+            arguments = kind, held, wanted, sizes, seconds(opts, self._timeout_s)
+            calls.append((arguments, {"root": root, "op": op, "function": function}))
+        return self._begin(calls, outputs)
+
+    def _begin(self, calls: Sequence[Call], outputs: Any) -> Any:
+        """Run collectives one after another: by the compiled loop at once, if it can, or else by the group's thread."""
+        tensors = [t for (_, held, wanted, *_), _ in calls for t in (*held.values(), *wanted.values())]
+        run, later = self._part(tensors)
+        if run == self._collectives.run and self._order.free:
+            runs = self._collectives.begin(calls)
+            if runs is not None:
+                return Started(runs, outputs)
 
         def run_all() -> None:
-            for job in jobs:
-                job()
+            for arguments, options in calls:
+                run(*arguments, **options)
 
-        return self._part(all_tensors)[1](run_all, outputs)
+        return later(run_all, outputs)
 
     def _pieces(self, ranks: str, end: Any, root: int) -> dict[int, Tensor]:
         """The tensors of one end by piece, if this rank is among the ``ranks`` that have any."""
@@ -276,9 +292,8 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         held, wanted = {me * n + r: t for r, t in enumerate(inputs)}, {r * n + me: t for r, t in enumerate(outputs)}
         check_pieces("all_to_all", held, wanted, even=False)
         # who sends how much to whom only those two know: nobody forwards
-        run, later = self._part([*inputs, *outputs])
-        job = partial(run, "alltoall", held, wanted, counts, seconds(opts, self._timeout_s), direct=True)
-        return later(job, outputs)
+        arguments = "alltoall", held, wanted, counts.tolist(), seconds(opts, self._timeout_s)
+        return self._begin([(arguments, {"direct": True})], outputs)
 
     @by_device
     def alltoall_base(
@@ -287,8 +302,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         return self.alltoall(self._shares(output, output_splits), self._shares(source, input_splits), opts)
 
     def barrier(self, opts: Any = None) -> Any:
-        token = torch.zeros(self._count, dtype=torch.uint8)
-        return self._queue("allgather", [torch.ones(1, dtype=torch.uint8)], [self._shares(token)], opts, "barrier")
+        return self._queue("allgather", [self._token], [self._tokens], opts, "barrier")
 
     @by_device
     def send(self, tensors: list[Tensor], to: int, tag: int = 0) -> Any:
@@ -389,3 +403,5 @@ def _leave(links: Links, order: Order, collectives: Collectives, serving: Servin
         serving.leave(LEAVE_S)
         order.stop(LEAVE_S)
         collectives.close()
+        if collectives.compiled:
+            let_go()

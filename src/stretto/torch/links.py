@@ -7,7 +7,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,6 +23,7 @@ from ..runtime.inbox import Inbox
 from ..runtime.incoming import DIED
 from ..runtime.mesh import GRACE_S, Mesh, has_ended
 from ..runtime.messages import Messages
+from ..runtime.native.engine import Engine, for_mesh
 from .calls import describe
 from .controller import Controller
 from .measuring import Known, measure
@@ -57,6 +58,8 @@ class Links:
         self._messages: dict[int, Messages] = {}
         self._watched: Mapping[int, Wire] = {}
         self.inbox = Inbox()
+        self.on_failure: Callable[[PeerFailed], None] | None = None
+        """Called when the compiled loop finds that a peer has failed."""
 
     def mesh(self) -> Mesh:
         """The connections for collectives. The first call connects, and measures the network if ``measures``."""
@@ -69,6 +72,11 @@ class Links:
     def ready(self) -> None:
         """Connect, and measure the network if ``measures``, unless that has been done."""
         self.mesh()
+
+    def loop(self) -> Engine | None:
+        """The compiled loop for the collectives of this group; None until all are connected and measured, and where
+        Python runs them."""
+        return for_mesh(self._meshes[0]) if self._meshes and not self._measures else None
 
     def control(self, kind: str, plan: Plan, call: bytes) -> None:
         """Let the controller of optical planes, if it is here, take part in the next collective."""
@@ -99,6 +107,7 @@ class Links:
             for r, sock in self._sockets(meshes[1]).items():
                 self._messages[r] = Messages(sock, f"rank {r}", self._timeout_s, self.inbox)
             meshes[0].describe = describe
+            meshes[0].told = self.on_failure
             self._meshes = meshes[:1]
         if self._left.is_set():
             self.leave()

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
-from queue import SimpleQueue
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from ..model.errors import PeerFailed, StrettoError
+from ..runtime.native.runs import Run
+
+IDLE_S = 2.0
+"""Seconds without a job after which a group's thread ends; starting one takes 0.1 ms."""
 
 Context = Callable[[], AbstractContextManager[Any]]
 
@@ -56,18 +62,67 @@ class Pending(dist._Work):  # type: ignore[misc]
         return bool(self._future.done())
 
 
+class Started(dist._Work):  # type: ignore[misc]
+    """Collectives that the compiled loop runs.
+
+    Args:
+        runs: one for each, in their order.
+        result: what the future gives.
+    """
+
+    def __init__(self, runs: list[Run], result: Any) -> None:
+        super().__init__()
+        self._runs, self._result = runs, result
+        self._future: torch.futures.Future | None = None
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """As of :class:`Pending`."""
+        until = time.monotonic() + timeout.total_seconds() if timeout else None
+        for run in self._runs:
+            if not run.wait(None if until is None else max(0.0, until - time.monotonic())):
+                assert timeout is not None
+                raise TimedOut(f"the operation has not ended within the timeout of {timeout.total_seconds():g} s")
+        for run in self._runs:
+            if run.failure is not None:
+                raise run.failure
+            run.keep.clear()
+        return True
+
+    def get_future(self) -> torch.futures.Future:
+        if self._future is None:
+            self._future = torch.futures.Future()
+            self._runs[-1].listen(partial(self._end, self._future))
+        return self._future
+
+    def is_completed(self) -> bool:
+        return all(run.ended for run in self._runs)
+
+    def _end(self, future: torch.futures.Future) -> None:
+        failure = next((run.failure for run in self._runs if run.failure is not None), None)
+        if failure is not None:
+            future.set_exception(failure)  # type: ignore[arg-type]
+        else:
+            future.set_result(self._result)
+
+
 class Order:
-    """The jobs of one group, which a thread runs one after another.
+    """The jobs of one group that need Python, which a thread runs one after another; it ends when there are none.
 
     After a peer has failed, ``report`` is called once, and no job runs any more.
     """
 
     def __init__(self, name: str, report: Callable[[PeerFailed], None]) -> None:
-        self._report = report
-        self._jobs: SimpleQueue[tuple[Callable[[], None], torch.futures.Future, Any, Context] | None] = SimpleQueue()
+        self._report, self._name = report, name
+        self._jobs: deque[tuple[Callable[[], None], torch.futures.Future, Any, Context]] = deque()
         self._failure: PeerFailed | None = None
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
-        self._thread.start()
+        self._change = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._busy = self._stopped = False
+
+    @property
+    def free(self) -> bool:
+        """Whether no job runs or waits, and none has failed: what is asked for now needs no place in the order."""
+        return not self._busy and self._failure is None
 
     @property
     def failure(self) -> PeerFailed | None:
@@ -88,8 +143,21 @@ class Order:
             on: makes the context in which it gets the result, such as the stream on which that will be there.
         """
         future = torch.futures.Future() if future is None else future
-        self._jobs.put((run, future, result, on))
+        with self._change:
+            self._jobs.append((run, future, result, on))
+            self._busy = True
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+                self._thread.start()
+            else:
+                self._change.notify()
         return Pending(future)
+
+    def note(self, failure: PeerFailed) -> None:
+        """Run no more jobs because a peer has failed, and report it."""
+        if self._failure is None:
+            self._failure = failure
+            self._report(failure)
 
     def fail(self, failure: PeerFailed, within_s: float) -> None:
         """Run no more jobs because of a failure, and wait until the other ranks have its reason."""
@@ -103,23 +171,41 @@ class Order:
 
     def stop(self, within_s: float) -> None:
         """Accept no more jobs, and wait for the thread to end."""
-        self._jobs.put(None)
-        if threading.current_thread() is not self._thread:
-            self._thread.join(within_s)
+        with self._change:
+            self._stopped = True
+            thread = self._thread
+            self._change.notify()
+        if thread is not None and threading.current_thread() is not thread:
+            thread.join(within_s)
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        while (job := self._next()) is not None:
             run, future, result, on = job
             try:
                 if self._failure is not None:
                     raise self._failure
                 run()
             except BaseException as error:
-                if self._failure is None and isinstance(error, PeerFailed):
-                    self._failure = error
-                    self._report(error)
+                if isinstance(error, PeerFailed):
+                    self.note(error)
+                self._done()
                 future.set_exception(error)  # type: ignore[arg-type]
             else:
+                self._done()
                 with on():
                     future.set_result(result)
             del job, run, future, result, on  # a finished job must keep no tensor and no group alive
+
+    def _next(self) -> tuple[Callable[[], None], torch.futures.Future, Any, Context] | None:
+        """The next job; None when there has been none for ``IDLE_S``, or there will be none."""
+        with self._change:
+            if not self._jobs and not self._stopped:
+                self._change.wait(IDLE_S)
+            if self._jobs:
+                return self._jobs.popleft()
+            self._thread = None
+            return None
+
+    def _done(self) -> None:
+        with self._change:
+            self._busy = bool(self._jobs)

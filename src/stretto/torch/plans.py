@@ -135,6 +135,14 @@ class Plans:
         self._network: Topology | None = None
         links.inbox.listeners[TAG] = self._hear
 
+    def waits(self, kind: str, size_bytes: int, root: int, direct: bool) -> bool:
+        """Whether :meth:`recipe` would have to plan, or to wait for others, before it answers for the next call."""
+        if direct:
+            return not self._library.has(kind, size_bytes, root, direct=True)
+        with self._changed:
+            use = self._uses.get(Shape.of(kind, size_bytes, root))
+            return use is None or use.recipe is None or (use.limit is not None and use.begun >= use.limit)
+
     def recipe(self, kind: str, size_bytes: int, root: int, direct: bool, timeout_s: float) -> Recipe:
         """How to run the next call of a shape; every rank asks once for each call, in the order of the calls.
 

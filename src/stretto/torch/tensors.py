@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ..model.errors import Unsupported
+from ..runtime.native.machine import BFLOAT16
 
 OPS = dist.ReduceOp.RedOpType
 REDUCE: dict[Any, tuple[Callable[..., Any], Callable[..., Any]]] = {
@@ -92,5 +93,7 @@ def reducer(kind: Any, dtype: torch.dtype) -> Callable[..., Any]:
             x, y, z = (torch.from_numpy(v).view(dtype) for v in (a, b, out))
             with_tensors(x, y, out=z)
 
+        if dtype == torch.bfloat16 and with_tensors is torch.add:
+            by_tensors.compiled = BFLOAT16  # type: ignore[attr-defined]
         return by_tensors
     return with_arrays

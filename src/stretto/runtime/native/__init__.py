@@ -1,0 +1,1 @@
+"""Runs programs without Python's lock: one thread of a process, compiled, serves the connections of all its groups."""

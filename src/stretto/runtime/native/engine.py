@@ -1,0 +1,335 @@
+"""The thread that serves the groups of a process without Python's lock, and how Python speaks to it.
+
+Python gives it records (:mod:`.records`) by a pipe, and learns by an event of the kernel that a run has ended. Neither
+takes Python's lock away from the thread that calls: where other threads are busy, it takes 5 ms to get that back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import select
+import struct
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...kernels import at_speed
+from ...lower import Program
+from ...model.errors import PeerFailed
+from ..buffers import Array
+from ..mesh import Mesh
+from . import kernel_engine
+from . import kernel_layout as at
+from .failures import failure_of
+from .machine import CALLED, EVENT_BYTES, NUMBERS
+from .records import WORD, Ends, address, memory, words
+from .runs import HOLDING, LEAVING, Poll, Run
+from .templates import Template, column, template_of
+
+NOTHING_BYTES = 64
+JOIN_S = 5.0
+"""Seconds that the threads of listeners get to end."""
+_SUMS = {np.dtype(kind): i + 1 for i, kind in enumerate(NUMBERS)} | {np.dtype(np.uint8): 3, np.dtype(np.uint16): 4}
+_SUMS |= {np.dtype(np.uint32): 5, np.dtype(np.uint64): 6}
+_SUM = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
+_COMMAND = struct.Struct("qq")
+
+
+class Engine:
+    """The loop of this process."""
+
+    def __init__(self) -> None:
+        self.owner = os.getpid()
+        self._serve = at_speed(kernel_engine.serve, float("inf"))
+        self._record, self._lock = words(at.ENGINE_WORDS // WORD), threading.Lock()
+        self._poller = select.epoll()
+        self._commands, self._command = os.pipe()
+        self.nothing = np.zeros(NOTHING_BYTES, dtype=np.uint8)
+        events = np.zeros(EVENT_BYTES * at.MOST_EVENTS + 16 * at.MOST_COMMANDS, dtype=np.uint8)
+        self._keep: list[NDArray[Any]] = [events, words(8), words(32), words(2 * at.MOST_POOL_KINDS)]
+        fields: list[tuple[int, int]] = [
+            (at.POLLER, self._poller.fileno()), (at.COMMANDS, self._commands), (at.LOOK_AT, kernel_engine.NEVER),
+            *zip((at.EVENTS, at.PARTS, at.MESSAGE, at.POOL), [address(a) for a in self._keep], strict=True),
+        ]  # fmt: skip
+        for which, value in fields:
+            self._record[which // WORD] = value
+        self._poller.register(self._commands, select.EPOLLIN)
+        HOLDING.epoll_ctl(self._poller.fileno(), 3, self._commands, (ctypes.c_uint8 * 16)(1))  # whose data is 0
+        self._events: list[int] = []
+        self._ends: dict[int, Ends] = {}
+        self._runs: dict[int, deque[Run]] = {}
+        self._templates: dict[int, WeakKeyDictionary[Program, Template]] = {}
+        self._sums: dict[Any, tuple[Any, int]] = {}
+        self._listeners: dict[int, tuple[Run, Callable[[], None]]] = {}
+        self._helpers: list[threading.Thread] = []
+        self._ended, told = os.pipe()
+        self._record[at.ENDED // WORD] = self._told_by = told
+        self._thread = threading.Thread(target=self._work, name="stretto", daemon=True)
+        self._thread.start()
+
+    # --- for the threads that call -----------------------------------------------------------------
+
+    def adopt(self, mesh: Mesh) -> Ends:
+        """Serve a mesh from now on."""
+        ends = Ends(mesh)
+        place = address(ends.group)
+        with self._lock:
+            self._ends[place], self._runs[place], self._templates[place] = ends, deque(), WeakKeyDictionary()
+        mesh.server = _Served(self, ends)
+        self._say(kernel_engine.ADD_GROUP, place)
+        return ends
+
+    def release(self, ends: Ends, failure: PeerFailed | None) -> None:
+        """Serve a mesh no more; see :class:`stretto.runtime.mesh.Server`."""
+        place = address(ends.group)
+        with self._lock:
+            if self._ends.pop(place, None) is None:
+                return
+            runs = self._runs.pop(place)
+            del self._templates[place]
+        event = self.event()
+        request = np.array([place, event], dtype=np.int64)
+        self._say(kernel_engine.DROP_GROUP, address(request))
+        poll = Poll(event, select.POLLIN, 0)
+        while LEAVING.poll(ctypes.byref(poll), 1, 1000) <= 0 and self._thread.is_alive():
+            pass
+        self.give_event(event)
+        ends.give_back()
+        for run in runs:
+            if not run.ended:
+                why = failure or PeerFailed(ends.mesh.name(ends.mesh.node), "the group was destroyed")
+                run.fail(PeerFailed(why.peer, why.reason, why.transfer or run.transfer_of(why.peer)))
+
+    def drain(self, ends: Ends) -> None:
+        """Return when all runs of a mesh have ended."""
+        with self._lock:
+            runs = list(self._runs.get(address(ends.group), ()))
+        if runs:
+            runs[-1].wait()
+
+    def begin(
+        self,
+        mesh: Mesh,
+        program: Program,
+        inputs: Mapping[int, Array],
+        outputs: Mapping[int, Array],
+        *,
+        sizes: Mapping[int, int] | NDArray[np.int64] | None,
+        dtype: Any,
+        reduce: Callable[..., Any],
+        timeout_s: float,
+        call: bytes,
+    ) -> Run:
+        """Begin a run after those of the same mesh that were begun before; arguments as of :func:`.execute`."""
+        ends = self.ends_of(mesh)
+        run = Run(self, ends, program, self.template(ends, program))
+        template, block = run.template, run.block
+        chunk_bytes = template.sizes
+        if sizes is not None:
+            chunk_bytes = np.array([int(sizes[c]) for c in template.chunks.tolist()], dtype=np.int64)
+        column(block, at.L_BYTES, len(chunk_bytes))[:] = chunk_bytes
+        for which, arrays in ((at.L_INPUT, inputs), (at.L_OUTPUT, outputs)):
+            places = column(block, which, len(chunk_bytes))
+            for chunk, array in arrays.items():
+                i = template.index.get(chunk)
+                if i is not None:
+                    places[i] = array.ctypes.data if array.size else address(self.nothing)
+        run.keep += [inputs, outputs]
+        kind = np.dtype(dtype)
+        adds, adds_by = self.sum_of(reduce, kind)
+        self.submit(run, adds, adds_by, kind.itemsize, timeout_s, call)
+        return run
+
+    def submit(self, run: Run, adds: int, adds_by: int, item_bytes: int, timeout_s: float, call: bytes) -> None:
+        """Give a run to the loop."""
+        block = run.block
+        block[at.ADDS // WORD], block[at.ADDS_BY // WORD], block[at.ITEM_BYTES // WORD] = adds, adds_by, item_bytes
+        block[at.TIMEOUT_NS // WORD] = int(min(timeout_s, 1e9) * 1e9)
+        block[at.OWN_CALL // WORD : at.OWN_CALL // WORD + 3] = np.frombuffer(call, dtype=np.int64)
+        place = address(run.ends.group)
+        with self._lock:
+            runs = self._runs.get(place)
+            if runs is None or run.ends.mesh.failure is not None:
+                run.fail(run.ends.mesh.failure or PeerFailed("this process", "the group was destroyed"))
+                return
+            while runs and runs[0].ended:
+                runs.popleft()
+            runs.append(run)
+            self._say(kernel_engine.ADD_RUN, address(block))
+
+    def ends_of(self, mesh: Mesh) -> Ends:
+        """The records of a mesh, which is served from now on if it was not."""
+        server = mesh.server
+        return server.ends if isinstance(server, _Served) else self.adopt(mesh)
+
+    def template(self, ends: Ends, program: Program) -> Template:
+        """The words of a program over a mesh, made once."""
+        with self._lock:
+            known = self._templates[address(ends.group)]
+        if program not in known:
+            known[program] = template_of(program, ends)
+        return known[program]
+
+    def sum_of(self, reduce: Callable[..., Any], kind: np.dtype[Any]) -> tuple[int, int]:
+        """The code of a reduction, and the address of a function where Python makes it."""
+        code = getattr(reduce, "compiled", None) or (_SUMS.get(kind) if reduce is np.add else None)
+        if code is not None:
+            return code, 0
+        if (reduce, kind) not in self._sums:
+            self._sums[reduce, kind] = _callable(reduce, kind)
+        return CALLED, self._sums[reduce, kind][1]
+
+    def event(self) -> int:
+        """A descriptor of an event that has not happened."""
+        with contextlib.suppress(IndexError):
+            return self._events.pop()
+        return os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+    def give_event(self, event: int) -> None:
+        """Take an event back."""
+        HOLDING.read(event, (ctypes.c_uint8 * 8)(), ctypes.c_size_t(8))
+        self._events.append(event)
+
+    def add_listener(self, place: int, run: Run, call: Callable[[], None]) -> None:
+        with self._lock:
+            self._listeners[place] = run, call
+            if not any(thread.name == "stretto-futures" for thread in self._helpers):
+                self._help(self._listen, "stretto-futures")
+
+    def call_listener(self, place: int) -> None:
+        """Call who listens to the run of an address, if it has ended."""
+        with self._lock:
+            run, call = self._listeners.get(place, (None, None))
+            if run is None or call is None or not run.ended:
+                return  # it was called, or this is what another run left at the address
+            del self._listeners[place]
+        call()
+
+    def stop(self) -> None:
+        """End the threads."""
+        self._say(kernel_engine.STOP, 0)
+        here = threading.current_thread()
+        if here is not self._thread:
+            self._thread.join()
+        os.close(self._told_by)
+        for thread in self._helpers:
+            if thread is not here:
+                thread.join(JOIN_S)
+        for descriptor in (self._commands, self._command, self._ended, *self._events):
+            os.close(descriptor)
+        self._poller.close()
+
+    def _help(self, work: Callable[..., None], name: str, *arguments: Any) -> None:
+        self._helpers = [thread for thread in self._helpers if thread.is_alive()]
+        thread = threading.Thread(target=work, args=arguments, name=name, daemon=True)
+        self._helpers.append(thread)
+        thread.start()
+
+    def _listen(self) -> None:
+        """Call listeners of runs as they end."""
+        while told := os.read(self._ended, WORD):
+            self.call_listener(struct.unpack("q", told)[0])
+
+    def _say(self, command: int, place: int) -> None:
+        # without giving up Python's lock: the loop never waits for it before it reads
+        while HOLDING.write(self._command, _COMMAND.pack(command, place), ctypes.c_size_t(_COMMAND.size)) < 0:
+            if ctypes.get_errno() != errno.EINTR:
+                raise OSError(ctypes.get_errno(), "the loop of stretto is gone")
+
+    # --- the loop's thread --------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while place := self._serve(address(self._record)):
+            with self._lock:
+                ends, runs = self._ends.get(place), list(self._runs.get(place, ()))
+            if ends is not None:
+                with self._lock:
+                    self._help(self._tell, "stretto-failed", ends, runs)
+
+    def _tell(self, ends: Ends, runs: list[Run]) -> None:
+        """Tell the peers of a failure, and end the group's runs."""
+        mesh, current = ends.mesh, int(ends.group[at.CURRENT // WORD])
+        running = next((run for run in runs if address(run.block) == current), None)
+        ends.give_back()
+        program, block = (None, None) if running is None else (running.program, running.block)
+        failure, culprit = failure_of(ends, program, block)
+        mesh.abort(failure, culprit)
+        if mesh.told is not None:
+            mesh.told(failure)
+        self.release(ends, mesh.failure)
+
+
+class _Served:
+    """A mesh that a loop serves."""
+
+    def __init__(self, engine: Engine, ends: Ends) -> None:
+        self.engine, self.ends = engine, ends
+
+    def drain(self) -> None:
+        self.engine.drain(self.ends)
+
+    def release(self, failure: PeerFailed | None) -> None:
+        self.engine.release(self.ends, failure)
+
+
+def _callable(reduce: Callable[..., Any], kind: np.dtype[Any]) -> tuple[Any, int]:
+    """A reduction of NumPy or PyTorch as a function that compiled code can call."""
+
+    def add(a: int, b: int, out: int, count: int) -> None:
+        x, y, z = (memory(place, count // kind.itemsize, kind) for place in (a, b, out))
+        reduce(x, y, out=z)
+
+    function = _SUM(add)
+    return function, int(ctypes.cast(function, ctypes.c_void_p).value or 0)
+
+
+_ENGINE: Engine | None = None
+_USERS, _LOCK = 0, threading.Lock()
+
+
+def running() -> Engine | None:
+    """The loop of this process, if it runs."""
+    return _ENGINE if _ENGINE is not None and _ENGINE.owner == os.getpid() else None
+
+
+def for_mesh(mesh: Mesh) -> Engine | None:
+    """The loop that shall run a mesh's programs: the one that serves it, or that of this process. Starting one for a
+    few programs does not pay, but ``STRETTO_KERNELS=compiled`` asks for it."""
+    if any(c.channel is not None or c.lead is not c for c in mesh.connections):
+        return None  # what protects bytes, or divides them among lanes, is Python's
+    if isinstance(mesh.server, _Served):
+        return mesh.server.engine
+    return running() or (hold() if os.environ.get("STRETTO_KERNELS") == "compiled" else None)
+
+
+def hold() -> Engine | None:
+    """The loop of this process, started if it does not run; None where there is none. Call :func:`let_go` after use."""
+    global _ENGINE, _USERS
+    if not sys.platform.startswith("linux") or os.environ.get("STRETTO_KERNELS") == "python":
+        return None
+    with _LOCK:
+        if running() is None:
+            _ENGINE, _USERS = Engine(), 0
+        _USERS += 1
+        return _ENGINE
+
+
+def let_go() -> None:
+    """Use the loop no more; it ends when nobody uses it."""
+    global _ENGINE, _USERS
+    with _LOCK:
+        if (engine := running()) is None:
+            return
+        _USERS -= 1
+        if _USERS == 0:
+            _ENGINE = None
+            engine.stop()

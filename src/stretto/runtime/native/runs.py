@@ -1,0 +1,116 @@
+"""A run of the compiled loop, as Python sees it: how to wait for its end, and what it did."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ...lower import Program
+from ...model.arrays import Int64
+from ...model.errors import PeerFailed
+from ..recorded import Trace
+from . import kernel_layout as at
+from .failures import transfer_of
+from .records import WORD, Ends, address
+from .templates import Template, column
+
+if TYPE_CHECKING:
+    from .engine import Engine
+
+HOLD_MS = 1
+"""Milliseconds for which a thread that waits for a run keeps Python's lock: less than the 5 ms that Python lets a busy
+thread keep it, which is what getting it back costs."""
+HOLDING, LEAVING = ctypes.PyDLL(None, use_errno=True), ctypes.CDLL(None, use_errno=True)
+"""The C library, called with Python's lock and without."""
+
+
+class Poll(ctypes.Structure):
+    _fields_ = [("fd", ctypes.c_int), ("events", ctypes.c_short), ("came", ctypes.c_short)]
+
+
+class Run:
+    """A program that runs, or waits for its turn in its group.
+
+    Attributes:
+        failure: why it has failed.
+    """
+
+    def __init__(
+        self, engine: Engine, ends: Ends, program: Program, template: Template, block: Int64 | None = None
+    ) -> None:
+        self.engine, self.ends, self.program, self.template = engine, ends, program, template
+        self.block: Int64 = (template.block if block is None else block).copy()
+        self.failure: BaseException | None = None
+        self.keep: list[Any] = []
+        self._event = engine.event()
+        self._poll = Poll(self._event, select.POLLIN, 0)
+        self._reference = ctypes.byref(self._poll)
+        self.block[at.WAKE // WORD] = self._event
+
+    def __del__(self) -> None:
+        self.engine.give_event(self._event)
+
+    @property
+    def ended(self) -> bool:
+        return bool(self.block[at.STATUS // WORD])
+
+    def wait(self, within_s: float | None = None) -> bool:
+        """Wait until the run has ended, or for a time; returns whether it has."""
+        if self.ended or HOLDING.poll(self._reference, 1, HOLD_MS) > 0:
+            return True
+        until = None if within_s is None else time.monotonic() + within_s
+        while not self.ended:
+            left_ms = -1 if until is None else max(0, int((until - time.monotonic()) * 1000) + 1)
+            if LEAVING.poll(self._reference, 1, min(left_ms, 1 << 30)) == 0 and left_ms == 0:
+                return self.ended
+        return True
+
+    def fail(self, failure: BaseException) -> None:
+        """End a run that the loop does not run."""
+        self.failure = failure
+        self.block[at.STATUS // WORD] = at.ENDED_BADLY
+        os.eventfd_write(self._event, 1)
+        self.engine.call_listener(address(self.block))
+
+    def listen(self, call: Callable[[], None]) -> None:
+        """Call ``call`` once when the run has ended, in a thread for this."""
+        place = address(self.block)
+        self.engine.add_listener(place, self, call)
+        self.block[at.LISTENS // WORD] = 1
+        if self.ended:  # perhaps the loop did not see that anyone listens
+            self.engine.call_listener(place)
+
+    def transfer_of(self, peer: str) -> str | None:
+        """A transfer that the run still waits for, of a peer if there is one."""
+        names = self.ends.mesh.names
+        node = next((node for node, name in names.items() if name == peer), self.ends.mesh.node)
+        return transfer_of(self.program, self.block, node)
+
+    def result(self, traced: bool = True) -> Trace:
+        """Wait for the end; what the run did (nothing if it need not be told), or its failure as an exception."""
+        mesh = self.ends.mesh
+        try:
+            self.wait()
+        except BaseException:
+            mesh.abort(PeerFailed(mesh.name(mesh.node), "it was interrupted"), mesh.node)
+            raise
+        if self.failure is not None:
+            raise self.failure
+        return self.trace() if traced else Trace()
+
+    def trace(self) -> Trace:
+        """When rows were sent and arrived."""
+        program, block = self.program, self.block
+        start = int(block[at.STARTED_AT // WORD])
+        trace = Trace()
+        for times, rows, which in (
+            (trace.sent_s, program.sends.row, at.S_BEGAN), (trace.gone_s, program.sends.row, at.S_GONE),
+            (trace.coming_s, program.receives.row, at.R_CAME), (trace.arrived_s, program.receives.row, at.R_ARRIVED),
+            (trace.arrived_s, program.awaited.row, at.A_SEEN),
+        ):  # fmt: skip
+            times.update(zip(rows.tolist(), ((column(block, which, len(rows)) - start) / 1e9).tolist(), strict=True))
+        return trace

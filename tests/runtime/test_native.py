@@ -1,0 +1,167 @@
+"""The compiled loop: it does what the Python loop does, without Python's lock, in one thread for all groups."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+
+import numpy as np
+import pytest
+from test_failures import (  # noqa: F401  they run by the compiled loop here
+    test_a_peer_fails_if_one_of_its_subflows_does,
+    test_a_row_comes_on_its_own_subflow,
+    test_a_subflow_may_end_before_another_one_does,
+    test_messages_say_what_was_wrong_with_a_frame,
+    test_whatever_a_peer_sends_it_is_at_fault_and_nothing_is_complete,
+)
+
+from meshes import meshes
+from stretto.lower import lower
+from stretto.model.collective import Workload, make_collective
+from stretto.planners import run_planner
+from stretto.runtime import content
+from stretto.runtime.execute import execute
+from stretto.runtime.native import engine
+from stretto.runtime.native import kernel_layout as at
+from stretto.runtime.native.machine import BFLOAT16, NUMBERS
+from stretto.runtime.native.records import WORD
+from stretto.topologies import load_topology
+
+RANKS = 3
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loop():
+    held = engine.hold()
+    yield held
+    engine.let_go()
+
+
+@pytest.fixture
+def connected():
+    made = meshes(list(range(RANKS)))
+    yield made
+    for mesh in made.values():
+        mesh.close()
+
+
+def plan_of(kind: str, size: int, planner: str = "shortest-path"):
+    net = load_topology(f"fullmesh:{RANKS}")
+    return run_planner(planner, net, Workload((make_collective(kind, net, size),)))
+
+
+def begin(loop, made, plan, dtype=np.uint8, reduce=np.add, data=None):
+    """A run at each rank, and what each ends with."""
+    programs, outputs, runs = lower(plan), {}, []
+    for v, mesh in made.items():
+        steps = programs[v].steps
+        inputs = content.inputs(plan, steps.held, v) if data is None else data[v]
+        outputs[v] = content.outputs(plan, steps.wanted) if data is None else {c: data[v][c] for c in steps.wanted}
+        how = {"sizes": None, "dtype": dtype, "reduce": reduce, "timeout_s": 20, "call": bytes(24)}
+        runs.append(loop.begin(mesh, programs[v], inputs, outputs[v], **how))
+    return runs, outputs
+
+
+@pytest.mark.parametrize("kind", ["allreduce", "allgather", "reducescatter", "alltoall", "broadcast"])
+@pytest.mark.parametrize("size", [3, 3000, 3_000_000])
+def test_every_byte_is_right(kind, size, loop, connected):
+    plan = plan_of(kind, size)
+    runs, outputs = begin(loop, connected, plan)
+    assert all(run.wait(20) and run.failure is None for run in runs)
+    assert [content.wrong_chunks(plan, outputs[v]) for v in outputs] == [[]] * RANKS
+
+
+def test_runs_end_while_a_thread_keeps_pythons_lock(loop, connected):
+    plan = plan_of("allreduce", 3000)
+    for run in begin(loop, connected, plan)[0]:  # its words are made
+        run.wait()
+    runs, _ = begin(loop, connected, plan)
+    ctypes.PyDLL(None).usleep(300_000)  # with the lock
+    over_ns = time.monotonic_ns()
+    for run in runs:
+        run.wait()
+        assert run.block[at.ENDED_AT // WORD] < over_ns
+
+
+@pytest.mark.parametrize("kind", [*NUMBERS, np.uint8, np.uint64, np.float16, np.complex64])
+def test_sums_are_those_of_numpy_in_a_fixed_order(kind, loop, connected):
+    plan = plan_of("allreduce", 3 * 800, "ring")
+    chunks = range(plan.workload.chunk_count)
+    size = {c: int(plan.workload.chunk_bytes[c]) // np.dtype(kind).itemsize for c in chunks}
+    given = {
+        v: {c: np.random.default_rng((v, c)).integers(0, 90, size[c]).astype(kind) for c in chunks}
+        for v in range(RANKS)
+    }
+    due = {c: sum(given[v][c] for v in range(RANKS)) for c in chunks}
+    runs, outputs = begin(loop, connected, plan, kind, data=given)
+    assert all(run.wait(20) and run.failure is None for run in runs)
+    for v in range(RANKS):
+        assert all(np.array_equal(outputs[v][c], due[c].astype(kind)) for c in chunks)
+
+
+def test_bfloat16_is_rounded_as_pytorch_rounds():
+    torch = pytest.importorskip("torch")
+    from stretto.torch.tensors import OPS, reducer
+
+    reduce = reducer(OPS.SUM, torch.bfloat16)
+    assert reduce.compiled == BFLOAT16
+    every = torch.arange(-(1 << 15), 1 << 15, dtype=torch.int16).view(torch.bfloat16)
+    a, b = every, every.flip(0).roll(12345)
+    made = torch.empty(len(a), dtype=torch.int16)
+    plan = plan_of("reduce", 2 * len(a))
+    pair = {0: a, 1: b, 2: torch.zeros_like(a)}
+    data = {v: {0: t.view(torch.int16).numpy().copy()} for v, t in pair.items()}
+    made_at = meshes(list(range(RANKS)))
+    with_loop = engine.running()
+    assert with_loop is not None
+    runs, outputs = begin(with_loop, made_at, plan, np.int16, reduce, data)
+    assert all(run.wait(20) and run.failure is None for run in runs)
+    for mesh in made_at.values():
+        mesh.close()
+    made = torch.from_numpy(outputs[0][0]).view(torch.bfloat16)
+    assert torch.equal(made.nan_to_num(7.0), (a + b + 0.0).nan_to_num(7.0))
+
+
+def test_python_and_compiled_code_take_turns_on_one_mesh(loop, connected):
+    plan = plan_of("allreduce", 3000)
+    programs = lower(plan)
+
+    def one(v: int, pace: float | None) -> list[int]:
+        outputs = content.outputs(plan, programs[v].steps.wanted)
+        execute(connected[v], programs[v], content.inputs(plan, programs[v].steps.held, v), outputs, pace=pace)
+        return content.wrong_chunks(plan, outputs)
+
+    for pace in (None, 1.0, None, None, 1.0):
+        found: list[list[int]] = []
+        threads = [threading.Thread(target=lambda v=v: found.append(one(v, pace))) for v in range(RANKS)]  # noqa: B023
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert found == [[]] * RANKS
+
+
+def test_one_thread_serves_the_collectives_of_all_groups(loop, monkeypatch):
+    torch = pytest.importorskip("torch")
+    from datetime import timedelta
+
+    from stretto.torch import pending
+    from stretto.torch.group import StrettoGroup
+
+    monkeypatch.setattr(pending, "IDLE_S", 0.01)
+    before = set(threading.enumerate())
+    groups = []
+    for _ in range(4):
+        store = torch.distributed.HashStore()
+        groups += [StrettoGroup(store, r, RANKS, list(range(RANKS)), timedelta(seconds=20)) for r in range(RANKS)]
+    for work in [g.barrier() for g in groups]:
+        work.wait()
+    orders = [t for t in threading.enumerate() if t.name in {f"stretto-{r}" for r in range(RANKS)}]
+    for thread in orders:
+        thread.join(10)
+    names = [t.name for t in set(threading.enumerate()) - before if not t.name.startswith(("messages of", "plans"))]
+    for group in groups:
+        group.abort()
+    assert names == [], names
+    assert sum(t.name == "stretto" for t in before) == 1
