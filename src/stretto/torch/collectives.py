@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..choose.expected import LEAST_BYTES
 from ..choose.library import Library, Recipe
 from ..lower import Program
 from ..model.arrays import Int64
@@ -28,7 +29,6 @@ from ..runtime.recorded import Trace
 from .calls import code_of
 from .links import Links
 from .plans import Plans
-from .slowness import LEAST_BYTES
 from .tensors import OPS, array_of, divide, number_type, plain, plain_copy, reducer
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
