@@ -1,4 +1,7 @@
-"""The ``torch.distributed`` backend ``stretto``: ``import stretto.torch`` and ``init_process_group("stretto")``.
+"""The ``torch.distributed`` backend ``stretto``: ``init_process_group("stretto")``.
+
+Where stretto is installed, ``import torch`` makes the name known (entry-point group ``torch.backends``); ``import
+stretto.torch`` does the same. What groups need is imported with the first of them.
 
 Each group has one thread that runs its collectives in the order of the calls. A plan is made on the first use of each
 kind and size class. Messages between two ranks do not wait for collectives. :func:`over` runs plans over groups of
@@ -18,27 +21,53 @@ other backends. Environment variables:
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..model.errors import Unsupported
 
-try:
+if TYPE_CHECKING:
+    from .group import StrettoGroup
+    from .sendrecv import over
+
+__all__ = ["StrettoGroup", "over", "register"]
+
+
+def register(loading: bool = True) -> None:
+    """Make the backend known to PyTorch.
+
+    Args:
+        loading: whether ``import torch`` calls this: then devices are left out that have no backend yet, since theirs
+            may be registered later and is to be the default.
+    """
     import torch
-    import torch.distributed as dist
-except ImportError as error:  # pragma: no cover
-    raise Unsupported(f"the backend needs PyTorch: pip install 'stretto[torch]' ({error})") from None
 
-from .group import StrettoGroup
-from .sendrecv import over
-
-__all__ = ["StrettoGroup", "over"]
+    if not torch.distributed.is_available():
+        return
+    backends = torch.distributed.Backend
+    accelerator = torch.accelerator.current_accelerator()
+    devices = ["cpu", *([accelerator.type] if accelerator is not None else [])]
+    if loading:
+        devices = [device for device in devices if device in backends.default_device_backend_map]
+    backends.register_backend("stretto", _create, extended_api=True, devices=devices)
 
 
 def _create(options: Any, backend_options: Any) -> StrettoGroup:
+    from .group import StrettoGroup
+
     ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
     return StrettoGroup(options.store, options.group_rank, options.group_size, ranks, options.timeout)
 
 
-_accelerator = torch.accelerator.current_accelerator()
-_devices = ["cpu", *([_accelerator.type] if _accelerator is not None else [])]
-dist.Backend.register_backend("stretto", _create, extended_api=True, devices=_devices)
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    modules = {"StrettoGroup": "group", "over": "sendrecv"}
+    if name not in modules:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{modules[name]}", __name__), name)
+
+
+try:
+    register(loading=False)
+except ImportError as error:
+    raise Unsupported(f"the backend needs PyTorch: pip install 'stretto[torch]' ({error})") from None
