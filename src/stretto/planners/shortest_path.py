@@ -39,7 +39,7 @@ OPTIONS = (
     serves=over_links,
     auto=Candidate(per_delivery(12, first=1_000)),
     tune=30,
-    library=70,
+    library=60,
 )
 def shortest_path(request: Request, *, copy: bool = True, cost: str = "alpha-beta") -> Plan:
     """Every chunk by shortest paths, first come first served.

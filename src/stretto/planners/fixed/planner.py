@@ -163,10 +163,10 @@ def _transfers(algorithm: Algorithm, request: Request) -> float:
 
 
 _ASKED: dict[str, dict[str, Any]] = {
-    "all-pairs": {"library": 50},
-    "recursive-doubling": {"library": 40},
-    "rabenseifner": {"library": 30},
-    "binomial": {"library": 60},
+    "all-pairs": {"library": 70},
+    "recursive-doubling": {"library": 20},
+    "rabenseifner": {"library": 40},
+    "binomial": {"library": 30},
     "pairwise": {"tune": 70},
 }
 """Who asks each algorithm, see :class:`~stretto.planners.registry.Entry`."""

@@ -1,0 +1,171 @@
+"""What do plans cost the processes of PyTorch? The first call of each shape, and the better plan that comes later.
+
+``--ranks`` processes on loopback plan for two sites of half as many ranks each, joined by one link twenty times
+narrower than those inside. After all are connected, every call is made twice: the difference is what its plan costs.
+Then the first call is repeated until all ranks run it by the better plan, or the planner's process has
+answered that there is none. Prints for each call the CPU seconds of the
+rank that spent most, and seconds until the last rank had its result; and the CPU seconds of the planner's process.
+Nothing is kept on disk, unless ``--again`` runs the whole a second time with the plans of the first. Writes
+benchmarks/out/torch_plans.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+INSIDE, BETWEEN = 1e9, 5e7
+CALLS = (
+    ("all_reduce", 1 << 24), ("all_reduce", 1 << 23), ("all_reduce", 1 << 20), ("all_reduce", 1 << 12),
+    ("all_gather", 1 << 20), ("reduce_scatter", 1 << 20), ("broadcast", 1 << 24), ("broadcast", 1 << 12),
+    ("barrier", 1),
+)  # fmt: skip
+"""Function and bytes: of the buffer, or of the piece of a rank."""
+PATIENCE_S = 300.0
+"""Seconds for which the better plan is waited for."""
+OUT = Path(__file__).parent / "out"
+
+
+def worker(rank: int, folder: str) -> None:
+    """One rank: a row for each call, into a file."""
+    began_cpu = time.process_time()
+    import torch
+    import torch.distributed as dist
+
+    import stretto.torch  # noqa: F401
+    from stretto.choose.planning import planner
+
+    torch.set_num_threads(1)
+    imported_cpu = time.process_time()
+    ranks = int(os.environ["RANKS"])
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
+    group = dist.new_group(list(range(ranks)), backend="stretto")
+    group.monitored_barrier()
+    rows = [{"call": "import", "cpu_s": imported_cpu - began_cpu, "wall_s": 0.0},
+            {"call": "connect", "cpu_s": time.process_time() - imported_cpu, "wall_s": 0.0}]  # fmt: skip
+    for name, size in CALLS:
+        call = call_of(name, size, ranks, group)
+        for time_number in ("first", "second"):
+            rows.append({"call": f"{name} {size}, {time_number}", **timed(call, dist)})
+    call, began, change = call_of(*CALLS[0], ranks, group), time.monotonic(), 0
+    while time.monotonic() - began < PATIENCE_S:
+        row = timed(call, dist)
+        change += 1
+        came = torch.tensor([better(group), int(rank > 0 or bool(planner()._asked))])
+        dist.all_reduce(came, op=dist.ReduceOp.MIN)
+        if came[0]:
+            rows.append({"call": f"better plan from call {change} on, after {time.monotonic() - began:.0f} s", **row})
+            break
+        if not came[1]:
+            rows.append({"call": f"first plan is as good, said after {time.monotonic() - began:.0f} s", **row})
+            break
+        time.sleep(0.05)
+    if rank == 0:
+        rows.append({"call": "planner's process", "cpu_s": planner_cpu_s(), "wall_s": 0.0})
+    Path(folder, f"rows{rank}").write_text(json.dumps(rows))
+    dist.destroy_process_group()
+
+
+def call_of(name: str, size: int, ranks: int, group: object):
+    """A call without arguments."""
+    import torch
+    import torch.distributed as dist
+
+    own = torch.ones(max(1, size // 4))
+    if name == "all_reduce":
+        return lambda: dist.all_reduce(own.fill_(1.0), group=group)
+    if name == "broadcast":
+        return lambda: dist.broadcast(own, 0, group=group)
+    if name == "barrier":
+        return lambda: dist.barrier(group=group)
+    whole = torch.ones(len(own) * ranks)
+    if name == "all_gather":
+        return lambda: dist.all_gather_into_tensor(whole, own, group=group)
+    return lambda: dist.reduce_scatter_tensor(own, whole, group=group)
+
+
+def timed(call, dist) -> dict:
+    """Seconds and CPU seconds of a call that all ranks begin together."""
+    dist.barrier()
+    wall, cpu = time.perf_counter(), time.process_time()
+    call()
+    return {"cpu_s": time.process_time() - cpu, "wall_s": time.perf_counter() - wall}
+
+
+def better(group) -> int:
+    """Whether the first call of :data:`CALLS` runs by a plan of ``auto``."""
+    uses = group._collectives.plans._uses
+    (use,) = (use for shape, use in uses.items() if (shape.kind, shape.size_bytes) == ("allreduce", CALLS[0][1]))
+    return int(use.recipe.program.plan.meta["planner"] == "auto")
+
+
+def planner_cpu_s() -> float:
+    """CPU seconds of the planner's process so far."""
+    from stretto.choose.planning import planner
+
+    process = planner()._process
+    if process is None:
+        return 0.0
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(") ")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def two_sites(ranks: int) -> dict:
+    """Two sites, each with a switch, as a topology file."""
+    nodes = [{"id": r, "kind": "gpu"} for r in range(ranks)] + [{"id": ranks + s, "kind": "switch"} for s in (0, 1)]
+    pairs = [(r, ranks + (2 * r) // ranks, INSIDE) for r in range(ranks)] + [(ranks, ranks + 1, BETWEEN)]
+    links = [{"src": a, "dst": b, "bandwidth_GBps": width / 1e9, "latency_us": 100.0}
+             for x, y, width in pairs for a, b in ((x, y), (y, x))]  # fmt: skip
+    return {"name": "two sites", "nodes": nodes, "links": links}
+
+
+def measured(ranks: int, cache: str) -> list[dict]:
+    """A row for each call: the most CPU seconds of a rank, and the seconds of the last one."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "sites.json")
+        file.write_text(json.dumps(two_sites(ranks)))
+        environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "STRETTO_TOPOLOGY": str(file), "RANKS": str(ranks),
+                       "STRETTO_CACHE": cache, "OMP_NUM_THREADS": "1",
+                       "PYTHONWARNINGS": "ignore::FutureWarning"}  # fmt: skip
+        commands = [[sys.executable, __file__, "--worker", str(r), folder] for r in range(ranks)]
+        running = [subprocess.Popen(command, env=environment) for command in commands]
+        codes = [process.wait() for process in running]
+        if any(codes):
+            raise SystemExit(f"a rank failed: {codes}")
+        of_ranks = [json.loads(Path(folder, f"rows{r}").read_text()) for r in range(ranks)]
+    longest = max(of_ranks, key=len)
+    rows = [[own[k] for own in of_ranks if k < len(own)] for k in range(len(longest))]
+    return [
+        {"call": longest[k]["call"], "cpu_s": max(r["cpu_s"] for r in same), "wall_s": max(r["wall_s"] for r in same)}
+        for k, same in enumerate(rows)
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--ranks", type=int, default=16)
+    parser.add_argument("--again", action="store_true", help="run once more with the plans that were kept")
+    arguments = parser.parse_args()
+    results = []
+    with tempfile.TemporaryDirectory() as cache:
+        for number in range(1 + arguments.again):
+            results.append(rows := measured(arguments.ranks, cache if arguments.again else ""))
+            print(f"{'with kept plans' if number else 'from nothing'}, {arguments.ranks} ranks\n")
+            print("| call | CPU s of a rank, at most | s |\n|---|---|---|")
+            for row in rows:
+                print(f"| {row['call']} | {row['cpu_s']:.3f} | {row['wall_s']:.3f} |")
+    OUT.mkdir(exist_ok=True)
+    (OUT / "torch_plans.json").write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--worker"]:
+        worker(int(sys.argv[2]), sys.argv[3])
+    else:
+        main()
