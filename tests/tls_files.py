@@ -1,12 +1,18 @@
-"""The certificates in data/tls."""
+"""Certificates for tests of TLS, made anew by openssl for each process that imports this module."""
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import subprocess
+import tempfile
 from pathlib import Path
 
 from stretto.runtime.credentials import Certificates, Credentials
 
-FOLDER = Path(__file__).parent / "data" / "tls"
+FOLDER = Path(tempfile.mkdtemp(prefix="certificates."))
+atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
+subprocess.run(["sh", Path(__file__).parent / "make_certificates.sh", FOLDER], check=True)
 SECRET = bytes(range(32))
 
 

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Makes the certificates of tests/runtime/test_tls.py: they protect nothing, and their keys are public.
+# Makes an authority, and certificates by it and by others for tests of TLS, with their keys, in a folder.
+# usage: make_certificates.sh FOLDER
 set -eu
-cd "$(dirname "$0")"
-rm -f ./*.pem
+cd "$1"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cat > "$work/settings" <<END
