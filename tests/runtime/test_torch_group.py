@@ -74,6 +74,17 @@ def test_a_rank_that_leaves_because_another_did_is_not_blamed(groups):
         groups[0].allreduce([torch.ones(5)]).wait()
 
 
+def test_a_tag_that_was_used_leaves_nothing_behind(groups):
+    for tag in range(20):
+        early = tag % 2
+        sent = groups[0].send([torch.ones(2)], 1, tag) if early else None
+        waiting = groups[1].recv([torch.empty(2)], 0, tag)
+        for work in (sent or groups[0].send([torch.ones(2)], 1, tag), waiting):
+            work.wait()
+    for g in groups[:2]:
+        assert not g._links.inbox.waiting and not g._links.inbox.early
+
+
 def test_a_message_of_another_size_is_refused_by_the_rank_that_gets_it(groups):
     waiting = groups[1].recv([torch.empty(5)], 0, 7)
     groups[0].send([torch.ones(6)], 1, 7).wait()

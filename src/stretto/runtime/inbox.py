@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -62,51 +61,60 @@ class Inbox:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.listeners: dict[int, Callable[[bytes], None]] = {}
-        self.waiting: dict[int, deque[Receive]] = defaultdict(deque)
-        self.early: dict[int, deque[Early]] = defaultdict(deque)
+        self.waiting: dict[int, list[Receive]] = {}
+        self.early: dict[int, list[Early]] = {}
 
     def post(self, receive: Receive) -> Early | None:
         """The early message that a receive gets; None if the receive must wait. The caller has the lock."""
-        messages = self.early[receive.tag]
-        for i, early in enumerate(messages):
+        for early in self.early.get(receive.tag, ()):
             if receive.source is None or receive.source is early.source:
-                del messages[i]
+                _remove(self.early, receive.tag, early)
                 early.receive = receive
                 return early
-        self.waiting[receive.tag].append(receive)
+        self.waiting.setdefault(receive.tag, []).append(receive)
         return None
 
     def come(self, early: Early) -> Receive | None:
         """The receive that gets a message which has come; None if the message must wait. The caller has the lock."""
-        receives = self.waiting[early.tag]
-        for i, receive in enumerate(receives):
+        for receive in self.waiting.get(early.tag, ()):
             if receive.source is None or receive.source is early.source:
-                del receives[i]
+                _remove(self.waiting, early.tag, receive)
                 early.receive = receive
                 return receive
-        self.early[early.tag].append(early)
+        self.early.setdefault(early.tag, []).append(early)
         return None
 
     def forget(self, early: Early) -> None:
         """Drop a message that will not come, if no receive has taken it. The caller has the lock."""
-        if early in self.early[early.tag]:
-            self.early[early.tag].remove(early)
+        if early in self.early.get(early.tag, ()):
+            _remove(self.early, early.tag, early)
 
     def waiting_for(self, source: Any) -> list[Receive]:
         """The receives that wait for a message of a peer, or of any. The caller has the lock."""
         return [r for queue in self.waiting.values() for r in queue if r.source is None or r.source is source]
 
+    def drop(self, receive: Receive) -> bool:
+        """Take out a receive that waits; False if it does not. The caller has the lock."""
+        if receive not in self.waiting.get(receive.tag, ()):
+            return False
+        _remove(self.waiting, receive.tag, receive)
+        return True
+
     def withdraw(self, receive: Receive) -> bool:
         """Take back a receive; False if its message has come, or is coming."""
         with self.lock:
-            if receive in self.waiting[receive.tag]:
-                self.waiting[receive.tag].remove(receive)
-                return True
-            return False
+            return self.drop(receive)
 
     def fail(self, source: Any) -> list[Receive]:
         """Take out the receives that wait for a peer that has failed, or for any. The caller has the lock."""
         failed = self.waiting_for(source)
         for receive in failed:
-            self.waiting[receive.tag].remove(receive)
+            self.drop(receive)
         return failed
+
+
+def _remove(queues: dict[int, list[Any]], tag: int, item: Any) -> None:
+    """Take something out of the queue of a tag; an empty queue goes, since programs may use any number of tags."""
+    queues[tag].remove(item)
+    if not queues[tag]:
+        del queues[tag]

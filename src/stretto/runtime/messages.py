@@ -363,7 +363,7 @@ def ask(inbox: Inbox, peers: Iterable[Messages], call: Receive) -> None:
         ready = early is not None and (early.number is not None or early.content is not None)
         failed = next((p for p in peers if p.failure is not None), None) if early is None else None
         if failed is not None:
-            inbox.waiting[call.tag].remove(call)
+            inbox.drop(call)
     if ready and early is not None:
         early.source.hand(early, call)
     if failed is not None:
