@@ -19,6 +19,7 @@ from test_failures import (  # noqa: F401  they run by the compiled loop here
 from meshes import meshes
 from stretto.lower import lower
 from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import PeerFailed
 from stretto.planners import run_planner
 from stretto.runtime import content
 from stretto.runtime.execute import execute
@@ -140,6 +141,20 @@ def test_python_and_compiled_code_take_turns_on_one_mesh(loop, connected):
         for thread in threads:
             thread.join()
         assert found == [[]] * RANKS
+
+
+def test_a_run_of_a_group_that_has_failed_fails_at_once(loop, connected):
+    plan = plan_of("allgather", 3000)
+    runs, _ = begin(loop, connected, plan)
+    for run in runs:
+        run.wait()
+    connected[0].leave()
+    program = lower(plan)[0]
+    with pytest.raises(PeerFailed, match="it left"):
+        execute(connected[0], program, content.inputs(plan, [0], 0), content.outputs(plan, [0, 1, 2]))
+    runs[0].block[at.STATUS // WORD] = 0  # the words of a run that was begun again
+    loop.submit(runs[0], 3, 0, 1, 20.0, bytes(24))
+    assert runs[0].wait(20) and isinstance(runs[0].failure, PeerFailed)
 
 
 def test_one_thread_serves_the_collectives_of_all_groups(loop, monkeypatch):

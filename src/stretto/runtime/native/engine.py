@@ -65,6 +65,8 @@ class Engine:
         self._poller.register(self._commands, select.EPOLLIN)
         HOLDING.epoll_ctl(self._poller.fileno(), 3, self._commands, (ctypes.c_uint8 * 16)(1))  # whose data is 0
         self._events: list[int] = []
+        self._stopped = False
+        self.broken: BaseException | None = None
         self._ends: dict[int, Ends] = {}
         self._runs: dict[int, deque[Run]] = {}
         self._templates: dict[int, WeakKeyDictionary[Program, Template]] = {}
@@ -158,13 +160,14 @@ class Engine:
         place = address(run.ends.group)
         with self._lock:
             runs = self._runs.get(place)
-            if runs is None or run.ends.mesh.failure is not None:
-                run.fail(run.ends.mesh.failure or PeerFailed("this process", "the group was destroyed"))
-                return
-            while runs and runs[0].ended:
-                runs.popleft()
-            runs.append(run)
-            self._say(kernel_engine.ADD_RUN, address(block))
+            serves = runs is not None and self.broken is None and run.ends.mesh.failure is None
+            if runs is not None and serves:
+                while runs and runs[0].ended:
+                    runs.popleft()
+                runs.append(run)
+                self._say(kernel_engine.ADD_RUN, address(block))
+        if not serves:
+            run.fail(run.ends.mesh.failure or PeerFailed("this process", "the group was destroyed"))
 
     def ends_of(self, mesh: Mesh) -> Ends:
         """The records of a mesh, which is served from now on if it was not."""
@@ -196,6 +199,9 @@ class Engine:
 
     def give_event(self, event: int) -> None:
         """Take an event back."""
+        if self._stopped:
+            os.close(event)
+            return
         HOLDING.read(event, (ctypes.c_uint8 * 8)(), ctypes.c_size_t(8))
         self._events.append(event)
 
@@ -216,6 +222,7 @@ class Engine:
 
     def stop(self) -> None:
         """End the threads."""
+        self._stopped = True
         self._say(kernel_engine.STOP, 0)
         here = threading.current_thread()
         if here is not self._thread:
@@ -248,6 +255,17 @@ class Engine:
     # --- the loop's thread --------------------------------------------------------------------------
 
     def _work(self) -> None:
+        try:
+            self._run()
+        except BaseException as error:  # it could not be compiled or loaded: runs end, and Python's loop takes over
+            with self._lock:
+                self.broken = error
+                runs = [run for of_group in self._runs.values() for run in of_group if not run.ended]
+            for run in runs:
+                run.fail(PeerFailed("this process", f"the compiled loop ended ({type(error).__name__}: {error})"))
+            raise
+
+    def _run(self) -> None:
         while place := self._serve(address(self._record)):
             with self._lock:
                 ends, runs = self._ends.get(place), list(self._runs.get(place, ()))
@@ -306,6 +324,8 @@ def for_mesh(mesh: Mesh) -> Engine | None:
     few programs does not pay, but ``STRETTO_KERNELS=compiled`` asks for it."""
     if any(c.channel is not None or c.lead is not c for c in mesh.connections):
         return None  # what protects bytes, or divides them among lanes, is Python's
+    if _ENGINE is not None and _ENGINE.broken is not None:
+        return None
     if isinstance(mesh.server, _Served):
         return mesh.server.engine
     return running() or (hold() if os.environ.get("STRETTO_KERNELS") == "compiled" else None)
