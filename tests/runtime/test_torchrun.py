@@ -14,27 +14,36 @@ torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install 'st
 SCRIPT = Path(__file__).parents[1] / "training_script.py"
 
 
-def launch(ranks: int, *arguments: object) -> None:
-    """The script under torchrun."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", str(SCRIPT)]
+RANKS = 4
+WAYS = ("ddp", "fsdp", "fsdp1", "hsdp", "zero", "dcp", "tp", "pp")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """What the script under torchrun has left."""
+    folder = tmp_path_factory.mktemp("learned")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}", SCRIPT]
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [*command, *map(str, arguments)], env=environment, capture_output=True, text=True, timeout=200
+        [*map(str, command), ",".join(WAYS), str(folder)], env=environment, capture_output=True, text=True, timeout=280
     )
     assert done.returncode == 0, done.stderr
+    return folder
 
 
-def test_a_script_learns_what_one_process_learns(tmp_path):
-    from training_script import parameters
+def test_every_way_of_training_learns_what_it_learns_by_gloo_and_what_one_process_learns(folder):
+    from training_script import ONE_DATA, parameters
 
-    launch(3, "ddp,fsdp,fsdp1", tmp_path)
-    alone = parameters("alone", range(3))
-    for way in ("ddp", "fsdp", "fsdp1"):
-        learned = {k.removeprefix("module."): v for k, v in torch.load(tmp_path / way).items()}
-        torch.testing.assert_close(learned, alone)
+    learned = torch.load(folder / "learned")
+    alone = {data: parameters("alone", data) for data in (range(RANKS), range(1))}
+    for way in WAYS:
+        (by_gloo, losses_by_gloo), (ours, losses) = learned["gloo", way], learned["cpu:stretto", way]
+        assert len(losses) == 4 and losses == pytest.approx(losses_by_gloo, rel=1e-5), way
+        torch.testing.assert_close(ours, by_gloo)
+        if way != "pp":  # its model is another one
+            torch.testing.assert_close(ours, alone[range(1 if way in ONE_DATA else RANKS)][0])
 
 
-def test_whoever_waits_for_a_collective_is_told_which_rank_died(tmp_path):
-    launch(3, "dies", tmp_path)
-    for rank in range(2):
-        assert "rank 2" in torch.load(tmp_path / f"dies.{rank}")
+def test_whoever_waits_for_a_collective_is_told_which_rank_died(folder):
+    for rank in range(RANKS - 1):
+        assert f"rank {RANKS - 1}" in torch.load(folder / f"dies.{rank}")
