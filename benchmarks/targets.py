@@ -231,9 +231,8 @@ def summarise(rows: Sequence[Row], asked: int) -> None:
                 f"{sum(row['ratio'] > limit(row['size_bytes']) for row in some)} | {failed} |"
             )
     print("\nrefused before planning")
-    reasons = Counter((row["target"], row["kind"], row["size"]) for row in rows if "refused" in row)
-    for (target, kind, size), count in sorted(reasons.items()):
-        print(f"  {target} {kind} {size}: {count}")
+    for (target, kind), count in sorted(Counter((r["target"], r["kind"]) for r in rows if "refused" in r).items()):
+        print(f"  {target} {kind}: {count}")
     for row in rows:
         if "failed" in row or ("ratio" in row and row["ratio"] > limit(row["size_bytes"])):
             print(shown(row))

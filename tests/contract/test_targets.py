@@ -227,3 +227,17 @@ def test_a_lane_that_tells_of_a_message_has_ended_the_sums_before_it(tmp_path):
     inputs = [np.random.default_rng(r).integers(0, 10**6, (k, 3)) for r in range(9)]
     for output in execute(json.loads((tmp_path / "plan.json").read_text()), inputs, 0):
         np.testing.assert_array_equal(output, sum(inputs))
+
+
+def test_sums_that_wait_for_copies_are_not_put_before_all_copies():
+    """In the quickest AllReduce of a kilobyte on a ring sums wait for copies; its chunks are tried in other sizes."""
+    net = assume_messages(st.topology("ring:8"))
+    work = Workload((make_collective("allreduce", net, 1000),))
+    assert verify(run_planner("greedy", net, work, effort="0.2", target=TARGETS["nccl-p2p"])).ok
+
+
+def test_a_sum_that_is_written_at_two_ranks_at_once_may_go_through_a_slot_of_its_own(tmp_path):
+    net = assume_messages(st.topology("dgx2:2"))
+    work = Workload((make_collective("allreduce", net, 1000),))
+    plan = run_planner("greedy", net, work, effort="0.5", target=TARGETS["mscclpp"])
+    exporters()["mscclpp"].write(simulate(plan), str(tmp_path / "plan.json"))

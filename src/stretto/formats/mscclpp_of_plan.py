@@ -116,11 +116,12 @@ def _heed(
         return
     for rank, block, place in finding.operations:
         op = made.gpus[rank].blocks[block][place]
-        if op.name not in ("put", "pws", "pwsf"):
+        if op.name not in ("put", "pws", "pwsf", "res"):
             continue
-        peer = op.dst[0].rank
+        sent, put = (op.dst[0], op.dst[-1]) if op.name == "res" else (op.src[0], op.dst[0])
+        peer = put.rank
         for message in lanes.messages[rank, peer]:
-            if (op.dst[0].buffer, op.dst[0].first) == message.dst and op.src[0].first == message.src[1]:
+            if (put.buffer, put.first) == message.dst and sent.first == message.src[1]:
                 key = (rank, peer, message.number)
                 if not message.staged:
                     staged.add(key)

@@ -59,11 +59,12 @@ def dispatch(
 ) -> Plan:
     """The plan with starts by urgency.
 
-    Where both sums and copies occur, two ways are tried: all together, and the copies after the last sum, as
-    ReduceScatter then AllGather would; ``meta["apart"]`` tells which one is taken. Where routes have several links,
-    three ways are tried as well. Every route has a share of its links for itself, in proportion to the bytes that it
-    carries. Or a transfer is as fast as the slowest link of its route, and takes a share of its faster links. Or routes
-    over the same busy links have a share of these links together, and their transfers take turns.
+    Where both sums and copies occur, two ways are tried: all together, and, if no sum waits for a copy, the copies
+    after the last sum, as ReduceScatter then AllGather would; ``meta["apart"]`` tells which one is taken. Where routes
+    have several links, three ways are tried as well. Every route has a share of its links for itself, in proportion to
+    the bytes that it carries. Or a transfer is as fast as the slowest link of its route, and takes a share of its
+    faster links. Or routes over the same busy links have a share of these links together, and their transfers take
+    turns.
 
     Args:
         position: float64[chunks], from 0 to 1: where in its data a chunk lies. Earlier chunks go first.
@@ -76,6 +77,8 @@ def dispatch(
     sums, copies = np.flatnonzero(plan.op == REDUCE), np.flatnonzero(plan.op == COPY)
     lag = delays(plan, np.arange(plan.transfer_count))[1]
     limits = _Limits(rounds, (budget or Budget()).with_costs(COSTS))
+    if ((plan.op[plan.depends.owners] == REDUCE) & (plan.op[plan.depends.values] == COPY)).any():
+        apart = False
     start, seconds, end = release_s, np.zeros_like(release_s), np.inf
     if not apart:
         start, seconds = _schedule(plan, np.arange(plan.transfer_count), turn, release_s, limits, good_enough)
