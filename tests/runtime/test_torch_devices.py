@@ -274,3 +274,46 @@ def test_a_backend_that_is_not_there_is_refused_at_its_first_use(monkeypatch):
             dist.all_reduce(fake_device.on_device(torch.ones(3)))
     finally:
         dist.destroy_process_group()
+
+
+class Recorder(dist.ProcessGroup):
+    """A backend that makes batches one operation, as NCCL does, and says what it was asked."""
+
+    supports_coalescing = True
+
+    def __init__(self, store, rank: int, size: int, timeout) -> None:
+        super().__init__(rank, size)
+        self.asked: list = []
+
+    def _get_backend(self, device):
+        return self
+
+    def _start_coalescing(self, device) -> None:
+        self.asked.append("begin")
+
+    def _end_coalescing(self, device) -> str:
+        self.asked.append("end")
+        return "work"
+
+    def send(self, tensors, to: int, tag: int) -> None:
+        self.asked.append(("send", to, tag))
+
+    def recv(self, tensors, source: int, tag: int) -> None:
+        self.asked.append(("recv", source, tag))
+
+    def shutdown(self) -> None:
+        self.asked.append("shutdown")
+
+
+def test_a_batch_of_messages_is_one_operation_of_a_backend_beside(monkeypatch):
+    import stretto.torch  # noqa: F401
+
+    monkeypatch.setenv("STRETTO_TOPOLOGY", "")
+    dist.Backend.register_backend("recorder", Recorder, devices=["fake"])
+    dist.init_process_group("cpu:stretto,fake:recorder", store=dist.HashStore(), rank=0, world_size=1)
+    tensor = fake_device.on_device(torch.ones(3))
+    batch = [dist.P2POp(dist.isend, tensor, 0, tag=4), dist.P2POp(dist.irecv, tensor, 0, tag=5)]
+    assert dist.batch_isend_irecv(batch) == ["work"]
+    recorder = dist.group.WORLD._get_backend(tensor.device)
+    dist.destroy_process_group()
+    assert recorder.asked == ["begin", ("send", 0, 4), ("recv", 0, 5), "end", "shutdown"]

@@ -15,7 +15,7 @@ other backends. Environment variables:
 - ``STRETTO_FRAMES``: ``plain``, ``authenticated`` or ``encrypted`` (Python 3.13), without certificates; authenticated
   between machines by default.
 - ``STRETTO_HOST``: the address at which this process listens.
-- ``STRETTO_INNER``: the backend that moves tensors of accelerators inside a site; NCCL for CUDA by default.
+- ``STRETTO_INNER``: the backend inside a site for tensors on accelerators, or ``none``; NCCL for CUDA by default.
 - ``STRETTO_TRACE``: a folder for a record of every transfer.
 """
 
@@ -52,8 +52,10 @@ def register(loading: bool = True) -> None:
 
 
 def _create(options: Any, backend_options: Any) -> StrettoGroup:
+    from .batches import install
     from .group import StrettoGroup
 
+    install()
     ranks = list(options.global_ranks_in_group) or list(range(options.group_size))
     return StrettoGroup(options.store, options.group_rank, options.group_size, ranks, options.timeout)
 

@@ -124,6 +124,10 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         other = self._serving.other(torch.device(device).type)
         return self if other is None else other._get_backend(device)
 
+    def beside(self, tensor: Tensor) -> Any:
+        """The group of the other backend that the program named for a tensor's device; None if this one moves it."""
+        return self._serving.other(tensor.device.type)
+
     def _part(self, tensors: Sequence[Tensor]) -> tuple[Callable[..., None], Callable[..., Pending]]:
         """What runs a collective of tensors, and what queues it."""
         if not tensors or tensors[0].device.type == "cpu":

@@ -15,13 +15,15 @@ from .backends import INNER_DEFAULT, OWN, backend_of
 from .driver import Driver
 from .rounds import Part
 
+NONE = "none"
 HOST_BACKENDS = ("gloo", "mpi", OWN)
 """Backends that send and receive memory of the host alone."""
 
 
 def inner_backend(device: torch.device) -> str | None:
     """The backend inside sites, for one type of devices; None where the executor moves all, by way of the host."""
-    return os.environ.get("STRETTO_INNER") or INNER_DEFAULT.get(device.type)
+    name = os.environ.get("STRETTO_INNER") or INNER_DEFAULT.get(device.type, NONE)
+    return None if name == NONE else name
 
 
 class Inner:
