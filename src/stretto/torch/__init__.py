@@ -3,12 +3,14 @@
 Where stretto is installed, ``import torch`` makes the name known (entry-point group ``torch.backends``); ``import
 stretto.torch`` does the same. What groups need is imported with the first of them.
 
-Each group has one thread that runs its collectives in the order of the calls. A plan is made on the first use of each
-kind and size class. Messages between two ranks do not wait for collectives. :func:`over` runs plans over groups of
-other backends. Environment variables:
+Each group has one thread that runs its collectives in the order of the calls. Each kind and size class has a quick plan
+at first and a better one later (:mod:`.plans`). Messages between two ranks do not wait for collectives. :func:`over`
+runs plans over groups of other backends. Environment variables:
 
 - ``STRETTO_TOPOLOGY``: the topology whose accelerators are the ranks; without it the network is measured.
 - ``STRETTO_TUNING``: the table of ``stretto tune`` that says which planner is best for which size.
+- ``STRETTO_EFFORT``: the effort of better plans; ``none`` for no better plans.
+- ``STRETTO_CACHE``: the folder where they are kept.
 - ``STRETTO_SECRET``, ``STRETTO_SECRET_FILE``: the secret by which ranks authenticate, or the file that has it; without
   it the store hands a random one out.
 - ``STRETTO_TLS_CERT``, ``STRETTO_TLS_KEY``, ``STRETTO_TLS_CA``, ``STRETTO_TLS_NAME``: certificates for TLS.
