@@ -61,16 +61,18 @@ Pairs = Mapping[tuple[int, int], tuple[float, float]]
 
 
 def joined_by_sites(
-    count: int, pairs: Pairs, between: Mapping[tuple[int, int], float] | None = None, widest: float = 0.0
-) -> Topology:
+    count: int, pairs: Pairs, between: Mapping[tuple[int, int], float] | None = None, widest: float = 0.0,
+    sites: Sequence[Sequence[int]] | None = None,
+) -> Topology:  # fmt: skip
     """The network that measurements show: one switch for the ranks of each site, and links between the switches.
 
     Args:
         between: for two sites of :func:`sites_of` the bytes/s that many pairs reached together from the first to the
             second. Where it is missing, the best pair of the two sites says what the link has at least.
         widest: bytes/s that some pair of one site reached by several connections.
+        sites: the ranks of each site; by default those of :func:`sites_of`.
     """
-    sites = sites_of(count, pairs)
+    sites = sites or sites_of(count, pairs)
     if len(sites) == 1:
         return joined_by_one_switch(count)
     best = max(widest, *(width for _, width in pairs.values()))

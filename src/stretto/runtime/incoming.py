@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from .execute import Run
 
 DIED = "it died (Connection closed by peer)"
-"""Why a peer whose connection has ended has failed. The words in brackets are gloo's, for which programs look."""
+"""Why a peer whose connection has ended has failed. These words in brackets, and ``Read error``, are gloo's: programs
+look for them."""
 READS_AT_ONCE = 8
 """Times to read from one connection before others have their turn."""
 PARKED_BYTES = 1 << 16
@@ -69,7 +70,8 @@ class Incoming:
                 return
             except OSError as error:
                 c.closed_by = error.errno or 0
-                self.run.closed(c, f"the connection broke ({error.strerror or error})")
+                why = f"Read error: {error.strerror}" if error.strerror else str(error)
+                self.run.closed(c, f"the connection broke ({why})")
                 return
             if count == 0:
                 self.run.closed(c, "it closed the connection" if c.said_bye else DIED)

@@ -28,10 +28,12 @@ from typing import TYPE_CHECKING, Any
 from ..model.errors import Unsupported
 
 if TYPE_CHECKING:
+    from .compressed import Feedback
+    from .functions import all_reduce, reduce_scatter
     from .group import StrettoGroup
     from .sendrecv import over
 
-__all__ = ["StrettoGroup", "over", "register"]
+__all__ = ["Feedback", "StrettoGroup", "all_reduce", "over", "reduce_scatter", "register"]
 
 
 def register(loading: bool = True) -> None:
@@ -65,7 +67,8 @@ def _create(options: Any, backend_options: Any) -> StrettoGroup:
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    modules = {"StrettoGroup": "group", "over": "sendrecv"}
+    modules = {"Feedback": "compressed", "StrettoGroup": "group", "over": "sendrecv"}
+    modules |= dict.fromkeys(("all_reduce", "reduce_scatter"), "functions")
     if name not in modules:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f".{modules[name]}", __name__), name)

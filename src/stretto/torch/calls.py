@@ -17,9 +17,9 @@ assert _CODE.size == CALL_BYTES
 FUNCTIONS = {
     "allreduce": "all_reduce", "broadcast": "broadcast", "reduce": "reduce", "allgather": "all_gather",
     "reducescatter": "reduce_scatter", "gather": "gather", "scatter": "scatter", "alltoall": "all_to_all",
-    "barrier": "barrier",
+    "barrier": "barrier", "int8": "sum_in_int8", "fp8": "sum_in_fp8",
 }  # fmt: skip
-"""PyTorch's name of each kind, and of calls that are made of one."""
+"""PyTorch's name of each kind, and of calls that are made of one; sums that are compressed, by their format."""
 _FUNCTIONS = tuple(FUNCTIONS.values())
 _OPERATIONS = ("SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR")
 _TYPES = (

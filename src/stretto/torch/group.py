@@ -25,6 +25,7 @@ from ..runtime.messages import ask
 from ..runtime.native.engine import hold, let_go
 from .arguments import check_count, check_pieces, check_rank, check_splits, check_tensors, seconds
 from .backends import configured
+from .between_sites import BetweenSites
 from .calls import FUNCTIONS
 from .collectives import Call, Collectives
 from .links import Links
@@ -79,6 +80,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._serving = Serving(
             lambda: configured(own()), library, self._links, plans, store, ranks, self._timeout_s, failed
         )
+        self.compressed = BetweenSites(library, self._collectives, self._links, self._order, self._timeout_s)
         self._monitored = MonitoredBarrier(rank, self._links)
         self._name = self._text = ""
         # all barriers may use the same memory, since nobody looks at what is in it
@@ -95,7 +97,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def set_timeout(self, timeout: timedelta) -> None:
         """The seconds that each collective from now on may take."""
-        self._timeout_s = timeout.total_seconds()
+        self._timeout_s = self.compressed.timeout_s = timeout.total_seconds()
 
     _set_default_timeout = set_timeout
 

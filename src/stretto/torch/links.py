@@ -49,7 +49,7 @@ class Links:
         self, store: Any, library: Library, host: str, measures: bool, timeout_s: float, earlier: Known | None = None
     ) -> None:
         self._store, self._library, self._host, self._timeout_s = store, library, host, timeout_s
-        self._measures, self._earlier = measures, earlier
+        self._measures, self._earlier = measures, earlier or Known()
         self._credentials = from_environment(os.environ, random_secret)
         self._lock = threading.Lock()
         self._left = threading.Event()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Sequence
 
@@ -18,28 +19,32 @@ class Known:
 
     Attributes:
         name: this process, in every group.
+        site: the name of its site, or "".
         pairs: from another process to this one.
         between: bytes/s from the site of another process to that of this one, and by how many flows.
         lanes: the connections of a pair with another process.
     """
 
-    def __init__(self) -> None:
-        self.name = secrets.token_hex(8)
+    def __init__(self, site: str = "") -> None:
+        self.name, self.site = secrets.token_hex(8), site or os.environ.get("STRETTO_SITE", "")
         self.pairs: dict[str, Pair] = {}
         self.between: dict[str, tuple[Measured, int]] = {}
         self.lanes: dict[str, Lanes] = {}
 
-    def agree(self, share: Share) -> tuple[list[str], Earlier]:
-        """The names of all ranks, and what counts as measured: a pair does if both of its processes know it."""
+    def agree(self, share: Share) -> tuple[list[str], list[list[int]] | None, Earlier]:
+        """The names of all ranks, the ranks of each site if all name theirs, and what counts as measured: a pair does
+        if both of its processes know it."""
         pairs = {name: pair.to_json() for name, pair in self.pairs.items()}
-        rows = share("known", [self.name, pairs, self.between, self.lanes])
-        names = [row[0] for row in rows]
+        rows = share("known", [self.name, pairs, self.between, self.lanes, self.site])
+        names, named = [row[0] for row in rows], [row[4] for row in rows]
+        sites = [[r for r, site in enumerate(named) if site == name] for name in dict.fromkeys(named)]
         to = [(a, b) for a in range(len(names)) for b in range(len(names)) if a != b]
         both = [(a, b) for a, b in to if names[a] in rows[b][1] and names[b] in rows[a][1]]
         earlier = {(a, b): Pair.from_json(rows[b][1][names[a]]) for a, b in both}
         rates = {(a, b): rows[b][2][names[a]] for a, b in both if names[a] in rows[b][2]}
         lanes = {(a, b): Lanes(*rows[b][3][names[a]]) for a, b in both if a < b and names[a] in rows[b][3]}
-        return names, Earlier(earlier, {ends: (Measured(*rate), flows) for ends, (rate, flows) in rates.items()}, lanes)
+        between = {ends: (Measured(*rate), flows) for ends, (rate, flows) in rates.items()}
+        return names, sites if all(named) else None, Earlier(earlier, between, lanes)
 
     def keep(self, rank: int, names: Sequence[str], found: Survey) -> None:
         """Remember what concerns this rank, of the processes that are in the group now."""
@@ -57,23 +62,21 @@ class Known:
                     self.between[name] = before if before[1] > now[1] else now
 
 
-def measure(
-    rank: int, ranks: int, widening: Widening, share: Share, timeout_s: float, known: Known | None = None
-) -> Topology:
+def measure(rank: int, ranks: int, widening: Widening, share: Share, timeout_s: float, known: Known) -> Topology:
     """The network as all ranks together measure it; every rank of the group must call this.
 
     Args:
         widening: the connections to each other rank, used for nothing else until this returns; pairs get more of them
             where these carry more.
         share: publishes this rank's value under a name, and returns the values of all ranks.
-        known: what this process has measured earlier, which gets what it measures now; all ranks give it, or none.
+        known: what this process has measured earlier, which gets what it measures now.
     """
-    names, earlier = known.agree(share) if known is not None else ([], None)
+    names, sites, earlier = known.agree(share)
     sockets = {r: widening.sockets(r)[:1] for r in range(ranks) if r != rank}
     party = Party(rank, ranks, sockets, share, timeout_s, widening)
-    found = survey(party, QUICK, earlier=earlier)
-    if known is not None:
-        known.keep(rank, names, found)
+    found = survey(party, QUICK, sites=sites, earlier=earlier)
+    known.keep(rank, names, found)
     pairs = {(a, b): (p.latency_s.value, p.rate.value) for (a, b), p in found.pairs.items() if a < b}
     widest = max((lanes.rate for (a, b), lanes in found.lanes.items() if a == b), default=0.0)
-    return joined_by_sites(ranks, pairs, {sites: rate.value for sites, rate in found.between.items()}, widest)
+    between = {ends: rate.value for ends, rate in found.between.items()}
+    return joined_by_sites(ranks, pairs, between, widest, found.sites)

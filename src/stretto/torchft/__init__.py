@@ -9,6 +9,7 @@ try:
 except ImportError as error:  # pragma: no cover
     raise Unsupported(f"the process group needs torchft: pip install 'stretto[torchft]' ({error})") from None
 
-from .group import ProcessGroupStretto
+from .diloco import DiLoCo
+from .group import Buckets, ProcessGroupStretto
 
-__all__ = ["ProcessGroupStretto"]
+__all__ = ["Buckets", "DiLoCo", "ProcessGroupStretto"]

@@ -7,6 +7,8 @@ plan for those that are there. What a process has measured stays with it.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -14,8 +16,36 @@ from torchft.process_group import ProcessGroupWrapper
 
 from ..model.errors import InputError
 from ..runtime.connect import own_address
+from ..torch.codes import format_of
+from ..torch.compressed import Feedback, may_compress
 from ..torch.group import StrettoGroup
 from ..torch.measuring import Known
+
+
+class Buckets:
+    """What rounding has left out of the sums that a program does again and again, in one order."""
+
+    def __init__(self) -> None:
+        self._all: list[Feedback] = []
+        self._at = 0
+
+    def begin(self) -> None:
+        """The sums begin anew; those before count."""
+        self._at = 0
+        for feedback in self._all:
+            feedback.begin()
+
+    def next(self) -> Feedback:
+        """The feedback of the next sum."""
+        if self._at == len(self._all):
+            self._all.append(Feedback())
+        self._at += 1
+        return self._all[self._at - 1]
+
+    def undo(self) -> None:
+        """The sums since the last beginning were thrown away."""
+        for feedback in self._all:
+            feedback.undo()
 
 
 class ProcessGroupStretto(ProcessGroupWrapper):  # type: ignore[misc]
@@ -25,12 +55,24 @@ class ProcessGroupStretto(ProcessGroupWrapper):  # type: ignore[misc]
         timeout: how long a collective may take, and how long the members of a quorum wait for each other.
         connect_timeout: how long they wait for each other, if that is not ``timeout``. A member that dies before it has
             told the others its address is waited for; one that dies later is noticed within a second.
+        compress: ``"int8"`` or ``"fp8"``: AllReduces that add up float32, bfloat16 or float16, or average them, cross
+            between sites in this format (:mod:`stretto.torch.codes` states the errors). All else has full precision,
+            and so has everything by default.
+        site: the name of the site that this process is in, such as a datacenter's; ``STRETTO_SITE`` by default. Where a
+            member has none, sites are what the measured network shows.
     """
 
-    def __init__(self, timeout: timedelta = timedelta(seconds=60), connect_timeout: timedelta | None = None) -> None:
+    def __init__(
+        self, timeout: timedelta = timedelta(seconds=60), connect_timeout: timedelta | None = None,
+        compress: str | None = None, site: str = "",
+    ) -> None:  # fmt: skip
         super().__init__(timeout)
+        if compress is not None:
+            format_of(compress)
+        self._compress = compress
+        self._buckets: Buckets | None = None
         self._connect_timeout = connect_timeout
-        self._known = Known()
+        self._known = Known(site)
         self._host = ""
         self._meeting: StrettoGroup | None = None
 
@@ -74,6 +116,25 @@ class ProcessGroupStretto(ProcessGroupWrapper):  # type: ignore[misc]
         if self._meeting is not None:
             self._meeting.abort()
         super().abort(errored=errored)
+
+    @contextmanager
+    def feeding(self, buckets: Buckets) -> Iterator[None]:
+        """Compressed sums that begin meanwhile add what the same ones left out before, and keep what they leave out."""
+        buckets.begin()
+        self._buckets = buckets
+        try:
+            yield
+        finally:
+            self._buckets = None
+
+    def allreduce(self, tensors: Any, opts: Any) -> Any:
+        if self._compress is None or not all(may_compress(t, opts) for t in tensors):
+            return super().allreduce(tensors, opts)
+        feedback = None if self._buckets is None or len(tensors) != 1 else self._buckets.next()
+        return self.parent.compressed.allreduce(tensors, self._compress, feedback, opts)
+
+    def allreduce_coalesced(self, tensors: Any, opts: Any) -> Any:
+        return self.allreduce(tensors, opts)
 
     def errored(self) -> Exception | None:
         """Why the quorum of now runs nothing any more; None while it does."""

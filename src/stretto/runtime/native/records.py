@@ -131,7 +131,7 @@ class Ends:
 def closed_words(error: int, said_bye: bool) -> str:
     """Why a connection is closed: by an error of a system call, or by its peer."""
     if error:
-        return f"the connection broke ({os.strerror(error)})"
+        return f"the connection broke (Read error: {os.strerror(error)})"
     return "it closed the connection" if said_bye else DIED
 
 
