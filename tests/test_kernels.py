@@ -23,6 +23,7 @@ from stretto.cli.compiling import REQUESTS, plan_all
 from stretto.kernels import at_speed, matching, paths
 from stretto.model.errors import InputError
 from stretto.planners.greedy import kernel_translations
+from stretto.runtime.native import engine
 
 
 def said_by(program, folder, *arguments):
@@ -82,6 +83,19 @@ def test_small_work_compiles_no_function_that_was_not_compiled_before(fresh, mon
     assert at_speed(paths.distances, 100_000)(*path, *starts).tolist() == far.tolist()
     assert at_speed(paths.all_pairs, 100_000)(*path).tolist() == far.tolist()
     assert not capfd.readouterr().err
+
+
+def test_whether_a_kernel_is_ready_is_found_out_without_compiling_it(fresh, monkeypatch, capfd):
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(fresh))
+    edges = np.array([0], dtype=np.int32), np.array([1], dtype=np.int32), 2
+    assert not kernels.ready(matching.components, *edges)
+    assert not kernels.ready(matching.components, *edges) and not capfd.readouterr().err
+    at_speed(matching.components, 10_000_000)(*edges)
+    assert kernels.ready(matching.components, *edges)
+    for made in (kernels._COMPILED, kernels._INNER):  # as in the next process
+        made.clear()
+    assert kernels.ready(matching.components, *edges)
+    assert not kernels.ready(matching.components, edges[0].astype(np.int64), *edges[1:])
 
 
 def test_processes_that_need_a_kernel_at_once_compile_it_once(tmp_path):
@@ -176,5 +190,6 @@ def test_warming_asks_for_every_kernel(monkeypatch):
             module = importlib.import_module(".".join(path.parts).removesuffix(".__init__"))
             named |= {operator.attrgetter(name)(SimpleNamespace(**vars(module))) for name in names}
             monkeypatch.setattr(module, "at_speed", noted)
+    monkeypatch.setattr(engine, "ready", lambda *_: True)
     plan_all(REQUESTS)
     assert {f"{kernel.__module__}.{kernel.__name__}" for kernel in named - asked} == set()

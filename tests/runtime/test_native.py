@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import threading
 import time
 
@@ -34,7 +35,9 @@ RANKS = 3
 
 @pytest.fixture(scope="module", autouse=True)
 def loop():
-    held = engine.hold()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STRETTO_KERNELS", "compiled")
+        held = engine.hold()
     yield held
     engine.let_go()
 
@@ -180,3 +183,28 @@ def test_one_thread_serves_the_collectives_of_all_groups(loop, monkeypatch):
         group.abort()
     assert names == [], names
     assert sum(t.name == "stretto" for t in before) == 1
+
+
+def test_nobody_waits_for_a_loop_that_was_never_compiled(monkeypatch):
+    started = []
+    monkeypatch.setattr(engine, "_ENGINE", None)
+    monkeypatch.setattr(engine, "ready", lambda *_: False)
+    monkeypatch.setattr(engine.compiling.subprocess, "Popen", lambda command, **_: started.append(command))
+    monkeypatch.setattr(engine.compiling, "_STARTED", [])
+    monkeypatch.delenv("STRETTO_KERNELS", raising=False)
+    assert engine.hold() is None and engine.hold() is None
+    assert [command[-1] for command in started] == [engine.compiling.__name__]
+    monkeypatch.setenv("STRETTO_KERNELS", "python")
+    assert engine.hold() is None and len(started) == 1
+
+
+def test_one_process_compiles_the_loop_and_others_end(monkeypatch):
+    asked = []
+    monkeypatch.setattr(engine, "hold", lambda: asked.append(1))
+    monkeypatch.setattr(engine.compiling.os, "nice", lambda _: 0)
+    with open(engine.compiling.__file__) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        engine.compiling.main()
+        assert not asked
+    engine.compiling.main()
+    assert asked

@@ -85,6 +85,13 @@ def at_speed(kernel: Kernel, work: float) -> Kernel:
     return compiled if mode == "compiled" or work >= COMPILE_COLD_FROM else if_ready  # type: ignore[return-value]
 
 
+def ready(kernel: Callable[..., Any], *arguments: Any) -> bool:
+    """Whether compiled code of a kernel for such arguments is at hand, so that calling it would compile nothing."""
+    with _counted():
+        compiled = getattr(_inner(kernel.__module__), kernel.__name__)
+        return _types(arguments) in compiled.overloads or _load(compiled, arguments)
+
+
 @contextmanager
 def interpreted() -> Iterator[None]:
     """Nothing in here is compiled, and Numba is not loaded, whatever the work.

@@ -22,12 +22,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from ...kernels import at_speed
+from ...kernels import at_speed, ready
 from ...lower import Program
 from ...model.errors import PeerFailed
 from ..buffers import Array
 from ..mesh import Mesh
-from . import kernel_engine
+from . import compiling, kernel_engine
 from . import kernel_layout as at
 from .failures import failure_of
 from .machine import CALLED, EVENT_BYTES, NUMBERS
@@ -332,12 +332,20 @@ def for_mesh(mesh: Mesh) -> Engine | None:
 
 
 def hold() -> Engine | None:
-    """The loop of this process, started if it does not run; None where there is none. Call :func:`let_go` after use."""
+    """The loop of this process, started if it does not run; None where there is none. Call :func:`let_go` after use.
+
+    Where it was never compiled there is none yet: a process in the background compiles it for later groups, unless
+    ``STRETTO_KERNELS=compiled`` asks to wait for it.
+    """
     global _ENGINE, _USERS
-    if not sys.platform.startswith("linux") or os.environ.get("STRETTO_KERNELS") == "python":
+    speed = os.environ.get("STRETTO_KERNELS")
+    if not sys.platform.startswith("linux") or speed == "python":
         return None
     with _LOCK:
         if running() is None:
+            if speed != "compiled" and not ready(kernel_engine.serve, 0):
+                compiling.start()
+                return None
             _ENGINE, _USERS = Engine(), 0
         _USERS += 1
         return _ENGINE
