@@ -3,7 +3,7 @@
 Take a plan that spreads a chunk from a node to all others on the network with every link turned round. Run it
 backwards in time: each copy becomes a sum in the other direction, over the links as they are, and the node ends with
 the sum of what all had. So whoever can plan copies can plan sums. AllReduce sums each chunk at a root (the ranks take
-turns) and spreads it from there.
+turns, spread evenly) and spreads it from there.
 
 Routers copy but do not sum. So in what is to be inverted, pipes pass through routers instead of ending there.
 """
@@ -100,9 +100,20 @@ def plan_in_phases(topology: Topology, workload: Workload, spread: Spread, mirro
 
 
 def _roots(workload: Workload, chunks: Int64) -> Int64:
-    """int64[chunks]: the node at which each is summed: a rank that wants it; where several do, they take turns."""
-    wanted = workload.chunk_wanted
-    return np.array([wanted[c][k % len(wanted[c])] for k, c in enumerate(chunks)], dtype=np.int64)
+    """int64[chunks]: the node at which each is summed: a rank that wants it.
+
+    Where several ranks want a chunk, the chunks of a collective go round the ranks. The last round may have fewer
+    chunks than there are ranks. These take the middle ones of equal stretches of the ranks: neighbours in number are
+    often in one server, whose ports would carry the last sums of all chunks and the first copies.
+    """
+    wanted, collective = workload.chunk_wanted.take(chunks), workload.chunk_collective[chunks]
+    ranks, first = wanted.lengths, np.searchsorted(collective, collective)
+    number = np.arange(len(chunks)) - first
+    round_begins = number - number % ranks
+    in_round = np.minimum(np.bincount(collective)[collective] - round_begins, ranks)
+    place = (2 * (number - round_begins) + 1) * ranks // (2 * in_round)
+    roots: Int64 = wanted.values[wanted.offsets[:-1] + place].astype(np.int64)
+    return roots
 
 
 def _reversed(topology: Topology) -> Topology:
