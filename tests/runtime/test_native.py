@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import os
+import select
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -24,7 +27,7 @@ from stretto.model.errors import PeerFailed
 from stretto.planners import run_planner
 from stretto.runtime import content
 from stretto.runtime.execute import execute
-from stretto.runtime.native import engine
+from stretto.runtime.native import engine, kernel_engine
 from stretto.runtime.native import kernel_layout as at
 from stretto.runtime.native.machine import BFLOAT16, NUMBERS
 from stretto.runtime.native.records import WORD
@@ -208,3 +211,94 @@ def test_one_process_compiles_the_loop_and_others_end(monkeypatch):
         assert not asked
     engine.compiling.main()
     assert asked
+
+
+@pytest.fixture
+def interpreted(monkeypatch):
+    """The same loop, interpreted, so that its functions can be watched; and what begins a run at each of two ranks."""
+    monkeypatch.setenv("STRETTO_KERNELS", "python")
+    own, net, made = engine.Engine(), load_topology("fullmesh:2"), meshes([0, 1])
+    plan = run_planner("shortest-path", net, Workload((make_collective("allgather", net, 100),)))
+    yield own, lambda: begin(own, made, plan)[0]
+    for mesh in made.values():
+        mesh.close()
+    own.stop()
+
+
+def test_a_run_lives_until_the_loop_has_told_of_its_end(interpreted, monkeypatch):
+    _, begin_all = interpreted
+    wake, ended, go_on = kernel_engine.wake, threading.Event(), threading.Event()
+
+    def late(loop: int, descriptor: int) -> None:
+        ended.set()
+        assert go_on.wait(20)
+        wake(loop, descriptor)
+
+    monkeypatch.setattr(kernel_engine, "wake", late)
+    runs = begin_all()
+    assert ended.wait(20)
+    (which,) = [i for i, run in enumerate(runs) if run.ended]  # the loop is about to tell of this one
+    first = weakref.ref(runs.pop(which))
+    more = begin_all()
+    alive = first() is not None
+    go_on.set()
+    assert alive and all(run.wait(20) for run in [*runs, *more])
+
+
+def test_commands_are_obeyed_after_what_has_come_was_read(interpreted, monkeypatch):
+    # a command may drop the group whose sockets have events, too
+    own, begin_all = interpreted
+    for run in begin_all():
+        assert run.wait(20)
+    calls: list[str] = []
+    waiting, go_on = threading.Event(), threading.Event()
+    originals = {name: getattr(kernel_engine, name) for name in ("wait", "obey", "read")}
+
+    def noted(name: str):
+        def call(*arguments):
+            if name == "wait" and not go_on.is_set():
+                waiting.set()
+                assert go_on.wait(20)
+            calls.append(name)
+            return originals[name](*arguments)
+
+        return call
+
+    for name in originals:
+        monkeypatch.setattr(kernel_engine, name, noted(name))
+    mesh = next(iter(own._ends.values())).mesh
+    no_group = np.array([-1, own.event()], dtype=np.int64)
+    own._say(kernel_engine.DROP_GROUP, no_group.ctypes.data)
+    assert waiting.wait(20)
+    calls.clear()
+    own._say(kernel_engine.DROP_GROUP, no_group.ctypes.data)
+    mesh.connections[0].sock.send(bytes(8))  # the beginning of a header
+    go_on.set()
+    while len(calls) < 3:
+        time.sleep(0.01)
+    assert calls[:3] == ["wait", "read", "obey"]
+
+
+def test_a_forked_process_leaves_the_loop_alone(loop, connected):
+    plan = plan_of("allgather", 3000)
+    runs, _ = begin(loop, connected, plan)
+    for run in runs:
+        run.wait()
+    event, ends = loop.event(), runs[0].ends
+    os.eventfd_write(event, 1)
+    child = os.fork()
+    if child == 0:
+        try:
+            loop.give_event(event)
+            loop.release(ends, None)
+            loop._say(kernel_engine.STOP, 0)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    poll = select.poll()
+    poll.register(event, select.POLLIN)
+    assert poll.poll(0), "the event has been taken"
+    loop.give_event(event)
+    runs, outputs = begin(loop, connected, plan)
+    assert all(run.wait(20) and run.failure is None for run in runs)
+    assert [content.wrong_chunks(plan, outputs[v]) for v in outputs] == [[]] * RANKS

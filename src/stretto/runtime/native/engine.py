@@ -50,7 +50,7 @@ class Engine:
     def __init__(self) -> None:
         self.owner = os.getpid()
         self._serve = at_speed(kernel_engine.serve, float("inf"))
-        self._record, self._lock = words(at.ENGINE_WORDS // WORD), threading.Lock()
+        self._record, self._lock = words(at.ENGINE_WORDS // WORD), threading.RLock()
         self._poller = select.epoll()
         self._commands, self._command = os.pipe()
         self.nothing = np.zeros(NOTHING_BYTES, dtype=np.uint8)
@@ -92,6 +92,8 @@ class Engine:
 
     def release(self, ends: Ends, failure: PeerFailed | None) -> None:
         """Serve a mesh no more; see :class:`stretto.runtime.mesh.Server`."""
+        if os.getpid() != self.owner:
+            return
         place = address(ends.group)
         with self._lock:
             if self._ends.pop(place, None) is None:
@@ -162,7 +164,7 @@ class Engine:
             runs = self._runs.get(place)
             serves = runs is not None and self.broken is None and run.ends.mesh.failure is None
             if runs is not None and serves:
-                while runs and runs[0].ended:
+                while runs and runs[0].released:
                     runs.popleft()
                 runs.append(run)
                 self._say(kernel_engine.ADD_RUN, address(block))
@@ -199,6 +201,8 @@ class Engine:
 
     def give_event(self, event: int) -> None:
         """Take an event back."""
+        if os.getpid() != self.owner:
+            return  # what is read here would be missing in the process that waits for it
         if self._stopped:
             os.close(event)
             return
@@ -247,6 +251,8 @@ class Engine:
             self.call_listener(struct.unpack("q", told)[0])
 
     def _say(self, command: int, place: int) -> None:
+        if os.getpid() != self.owner:  # its pipe leads to the loop of another process, which has other addresses
+            raise OSError(errno.ESRCH, "a group serves the process that made it, not one that was forked from that")
         # without giving up Python's lock: the loop never waits for it before it reads
         while HOLDING.write(self._command, _COMMAND.pack(command, place), ctypes.c_size_t(_COMMAND.size)) < 0:
             if ctypes.get_errno() != errno.EINTR:
@@ -311,7 +317,9 @@ def _callable(reduce: Callable[..., Any], kind: np.dtype[Any]) -> tuple[Any, int
 
 
 _ENGINE: Engine | None = None
-_USERS, _LOCK = 0, threading.Lock()
+_USERS = 0
+_LOCK = threading.RLock()
+"""Reentrant, as that of an engine: Python may collect a group, which lets go of the loop, while the thread has it."""
 
 
 def running() -> Engine | None:

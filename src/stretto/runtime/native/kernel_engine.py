@@ -15,9 +15,9 @@ from .kernel_layout import (
     FIRST_RUN, GROUP, GROUP_ENGINE, GROUPS, HEADER_READ, HEARD_AT, HEARD_RUN_AT, HELD, IS_ACTIVE, LAST_RUN, LISTENS,
     LOOK_AT, MAIN, MESSAGE, MISSING_HERE, MOST_COMMANDS, MOST_EVENTS, NEXT_ACTIVE, NEXT_GROUP, NEXT_RUN, NUMBER, OVER,
     OVER_AT, OWED_CALL, OWES_DONE, OWN_CALL, P_CONNECTION, PARKED, PARKED_COUNT, PART_COUNT, PING_AT, POLLER,
-    R_CONNECTION, READY, RECEIVE_COUNT, REPORTED, RUN, RUN_GROUP, RUNS, S_WAITS, SIGNALS, SIGNALS_HERE, SIGNALS_LEFT,
-    SILENT, START_COUNT, STARTED_AT, STATE, STATUS, STOPS, TAKES_PART, TIMEOUT_NS, TOLD, UNDER_WAY, UNPARKED,
-    UNSENT_COUNT, UNSENT_HERE, WAKE, column,
+    R_CONNECTION, READY, RECEIVE_COUNT, RELEASED, REPORTED, RUN, RUN_GROUP, RUNS, S_WAITS, SIGNALS, SIGNALS_HERE,
+    SIGNALS_LEFT, SILENT, START_COUNT, STARTED_AT, STATE, STATUS, STOPS, TAKES_PART, TIMEOUT_NS, TOLD, UNDER_WAY,
+    UNPARKED, UNSENT_COUNT, UNSENT_HERE, WAKE, column,
 )  # fmt: skip
 from .machine import EVENT_BYTES, EVENT_DATA, clock_ns, get, give, move, put, take, wait
 from .kernel_rows import closing, fail, is_awaited, is_pending, needs
@@ -42,17 +42,20 @@ def serve(engine: int) -> int:
     within_ms = 0
     while True:
         count = wait(get(engine + POLLER), get(engine + EVENTS), MOST_EVENTS, within_ms)
+        told = False
         for i in range(max(count, 0)):
             event = get(engine + EVENTS) + EVENT_BYTES * i
             c = get(event + EVENT_DATA)
             if c == 0:
-                obey(engine)
+                told = True
                 continue
             events = get(event) & 0xFF
             if events & ~READ_ONLY:
                 activate(engine, c)
             if events & ~4:
                 read(engine, c)
+        if told:  # after the sockets: when a group has been dropped, its records may be gone
+            obey(engine)
         now = clock_ns()
         if now >= get(engine + LOOK_AT):
             look_after(engine, now)
@@ -255,6 +258,7 @@ def finish_run(engine: int, group: int, run: int) -> None:
     wake(engine, get(run + WAKE))
     if get(run + LISTENS):
         tell(engine, run)
+    put(run + RELEASED, 1)
 
 
 def wake(engine: int, descriptor: int) -> None:

@@ -58,10 +58,10 @@ MOST_HEADERS, MOST_UNSENT = 120, 250
 
 # --- a run ----------------------------------------------------------------------------------------
 (
-    RUN_GROUP, NEXT_RUN, NUMBER, OWN_CALL, OWN_CALL_1, OWN_CALL_2, TIMEOUT_NS, WAKE, STATUS, LISTENS, ADDS, ADDS_BY,
-    ITEM_BYTES, STARTED_AT, ENDED_AT, OVER_AT, PING_AT, HEARD_RUN_AT, MISSING, UNSENT_COPIES, SIGNALS_DUE, PARKED_COUNT,
-    TAKES_TURNS, START_COUNT, COPY_COUNT, RECEIVE_COUNT, SLOT_COUNT, VERSION_COUNT, AWAITED_COUNT, PART_COUNT,
-    SIGNALS_LEFT,
+    RUN_GROUP, NEXT_RUN, NUMBER, OWN_CALL, OWN_CALL_1, OWN_CALL_2, TIMEOUT_NS, WAKE, STATUS, LISTENS, RELEASED, ADDS,
+    ADDS_BY, ITEM_BYTES, STARTED_AT, ENDED_AT, OVER_AT, PING_AT, HEARD_RUN_AT, MISSING, UNSENT_COPIES, SIGNALS_DUE,
+    PARKED_COUNT, TAKES_TURNS, START_COUNT, COPY_COUNT, RECEIVE_COUNT, SLOT_COUNT, VERSION_COUNT, AWAITED_COUNT,
+    PART_COUNT, SIGNALS_LEFT,
     P_CONNECTION,  # the connections that take part
     # columns of sends
     S_ROW, S_SLOT, S_VERSION, S_WAITS, S_COPIES, S_PRIORITY, S_BEGAN, S_GONE,
@@ -79,9 +79,10 @@ MOST_HEADERS, MOST_UNSENT = 120, 250
     # of versions
     V_SLOT, V_BASE, V_ADDS, V_ADDS_OF, V_ARRAY, V_OUT, V_PUT, V_USERS,
     RUN_WORDS,
-) = range(0, 8 * 90, 8)  # fmt: skip
+) = range(0, 8 * 91, 8)  # fmt: skip
 """WAKE: a descriptor of an event, which tells that the run has ended. STATUS: 0, or one of the codes below. LISTENS:
-whether Python wants to be told by the pipe ENDED. ADDS, ADDS_BY, ITEM_BYTES: how numbers are added. The columns have
+whether Python wants to be told by the pipe ENDED. RELEASED: whether the loop looks at the run no more.
+ADDS, ADDS_BY, ITEM_BYTES: how numbers are added. The columns have
 their distance in bytes from the beginning of the run. ``R_WAKES`` and other columns that are followed by one that ends
 in ``_OF`` say where the lists of each begin, and where the last one ends. R_STATE: 0, 1 once bytes are here, 2 when
 the row has arrived. R_VERSION: the version to which a row is added while it comes, or -1."""

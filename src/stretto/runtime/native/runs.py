@@ -58,6 +58,11 @@ class Run:
     def ended(self) -> bool:
         return bool(self.block[at.STATUS // WORD])
 
+    @property
+    def released(self) -> bool:
+        """Whether the loop looks at the run no more: it tells of the end after it has noted it."""
+        return bool(self.block[at.RELEASED // WORD])
+
     def wait(self, within_s: float | None = None) -> bool:
         """Wait until the run has ended, or for a time; returns whether it has."""
         if self.ended or HOLDING.poll(self._reference, 1, HOLD_MS) > 0:
@@ -81,8 +86,7 @@ class Run:
         place = address(self.block)
         self.engine.add_listener(place, self, call)
         self.block[at.LISTENS // WORD] = 1
-        if self.ended:  # perhaps the loop did not see that anyone listens
-            self.engine.call_listener(place)
+        self.engine.call_listener(place)  # it may have ended before the loop could see that anyone listens
 
     def transfer_of(self, peer: str) -> str | None:
         """A transfer that the run still waits for, of a peer if there is one."""
