@@ -93,6 +93,18 @@ def test_what_was_not_used_for_longest_goes_first(tmp_path, monkeypatch):
     assert {path.stem for path in tmp_path.iterdir()} == {"new", "used", "last"}
 
 
+def test_no_file_but_plans_is_removed_for_want_of_room(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "MOST_KEPT", 1)
+    mine = [tmp_path / "thesis.tex", tmp_path / "data.bin"]
+    for path in mine:
+        path.touch()
+        os.utime(path, ns=(0, 0))
+    for name in ("old", "new"):
+        Kept(tmp_path).keep(name, packed(name, None))
+    assert all(path.exists() for path in mine)
+    assert [path.stem for path in tmp_path.glob("*.plan")] == ["new"]
+
+
 @pytest.mark.parametrize(
     ("variables", "folder"),
     [

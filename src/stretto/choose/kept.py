@@ -23,7 +23,7 @@ VARIABLE = "STRETTO_CACHE"
 SUFFIX = ".plan"
 
 MOST_KEPT = 1_000
-"""Files in a folder; beyond that, those that were not used for longest are removed. A file has 5 to 50 KB."""
+"""Plans in a folder; beyond that, those that were not used for longest are removed. A file has 5 to 50 KB."""
 
 _MAGIC = b"stretto-kept-1"
 
@@ -111,9 +111,11 @@ class Kept:
         return sorted(path.name.removesuffix(SUFFIX) for path in self.folder.glob(f"{network}-*{SUFFIX}"))
 
     def _prune(self) -> None:
-        """Remove what was not used for longest, where there are too many files."""
+        """Remove the plans that were not used for longest, where there are too many."""
         assert self.folder is not None
-        files = [(entry.stat().st_mtime_ns, entry.path) for entry in os.scandir(self.folder) if entry.is_file()]
+        files = [
+            (entry.stat().st_mtime_ns, entry.path) for entry in os.scandir(self.folder) if entry.name.endswith(SUFFIX)
+        ]
         for _, path in sorted(files)[: max(0, len(files) - MOST_KEPT)]:
             with suppress(OSError):
                 os.unlink(path)
