@@ -9,6 +9,8 @@ runs plans over groups of other backends. Environment variables:
 
 - ``STRETTO_TOPOLOGY``: the topology whose accelerators are the ranks; without it the network is measured.
 - ``STRETTO_TUNING``: the table of ``stretto tune`` that says which planner is best for which size.
+- ``STRETTO_EFFORT``: how much may be tried for better plans; ``none``: first plans only.
+- ``STRETTO_CACHE``: the folder where better plans are kept; empty: nothing is kept.
 - ``STRETTO_EFFORT``: the effort of better plans; ``none`` for no better plans.
 - ``STRETTO_CACHE``: the folder where they are kept.
 - ``STRETTO_SECRET``, ``STRETTO_SECRET_FILE``: the secret by which ranks authenticate, or the file that has it; without
@@ -18,6 +20,8 @@ runs plans over groups of other backends. Environment variables:
   between machines by default.
 - ``STRETTO_HOST``: the address at which this process listens.
 - ``STRETTO_INNER``: the backend inside a site for tensors on accelerators, or ``none``; NCCL for CUDA by default.
+- ``STRETTO_SWITCH``: the program that turns optical planes.
+- ``STRETTO_KERNELS``: ``python``: no compiled code, also for running collectives.
 - ``STRETTO_TRACE``: a folder for a record of every transfer.
 """
 
