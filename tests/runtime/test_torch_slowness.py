@@ -19,7 +19,7 @@ from stretto.topologies import load_topology
 
 torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install 'stretto[torch]'")
 
-from stretto.torch.slowness import IN_A_ROW, SLOW, Slowness, slow_sources  # noqa: E402
+from stretto.torch.slowness import IN_A_ROW, SLOW, SUSPECTED, Slowness, Suspects, slow_sources  # noqa: E402
 
 RANKS, ELEMENTS = 3, 400_000
 
@@ -41,8 +41,8 @@ def trace_of(recipe, shares: dict[int, float]) -> Trace:
     return trace
 
 
-def seen(calls: list[dict[int, float]]) -> list[tuple[int, int, float]]:
-    """The reports of rank 0, where each call has what each source gave: (call, source, ratio)."""
+def seen(calls: list[dict[int, float]]) -> list[tuple[int, int, float, int]]:
+    """The reports of rank 0, where each call has what each source gave: (call, source, ratio, calls)."""
     recipe = library(0).recipe("alltoall", 4 * LEAST_BYTES)
     sizes = recipe.program.plan.workload.collectives[0].chunk_bytes
     slowness, found = Slowness(), []
@@ -53,10 +53,21 @@ def seen(calls: list[dict[int, float]]) -> list[tuple[int, int, float]]:
 
 def test_ten_slow_collectives_in_a_row_are_told_once_and_nine_are_not():
     slow, fine = {1: 0.3}, {}
-    assert seen([slow] * (IN_A_ROW - 1) + [fine] + [slow] * (IN_A_ROW - 1)) == []
-    told = seen([fine] * 3 + [slow] * (IN_A_ROW + 5))
-    assert [(call, source) for call, source, _ in told] == [(3 + IN_A_ROW - 1, 1)]
-    assert told[0][2] == pytest.approx(0.3)
+    told = seen([slow] * (IN_A_ROW - 1) + [fine] + [slow] * (IN_A_ROW - 1))
+    assert [calls for *_, calls in told] == [SUSPECTED] * 2
+    told = seen([fine] * 3 + [slow] * (IN_A_ROW + SUSPECTED - 1))
+    assert [(call, source, calls) for call, source, _, calls in told] == [
+        (3 + calls - 1, 1, calls) for calls in (SUSPECTED, IN_A_ROW)
+    ]
+    assert told[-1][2] == pytest.approx(0.3)
+
+
+def test_a_link_stands_out_while_most_are_as_planned():
+    suspects, shape = Suspects(), "allreduce"
+    for source in range(1, 5):
+        suspects.note(shape, source, 0, 5)
+        assert suspects.stand_out(shape, 6, 10) == (source <= 3)
+    assert suspects.stand_out("another", 6, 10) and suspects.stand_out(shape, 6, 5 + 2 * IN_A_ROW)
 
 
 def test_a_rank_to_which_all_comes_slowly_blames_no_link():

@@ -62,6 +62,11 @@ def narrowest_link(plan: Plan, source: int, sink: int) -> int | None:
     return min(links, key=lambda link: float(plan.topology.bandwidth[link]), default=None)
 
 
+def pair_count(plan: Plan) -> int:
+    """How many pairs of nodes a plan sends between, counted by direction."""
+    return len({*zip(plan.src[plan.dst.owners].tolist(), plan.dst.values.tolist())})
+
+
 def ends_sooner(new: Plan, old: Plan) -> bool:
     """Whether a plan ends clearly sooner on its network than an older one would there."""
     late = replace(old, topology=new.topology)

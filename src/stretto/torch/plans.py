@@ -31,7 +31,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
-from ..choose.expected import ends_sooner, narrowest_link
+from ..choose.expected import ends_sooner, narrowest_link, pair_count
 from ..choose.kept import Kept, packed, unpacked
 from ..choose.library import Library, Recipe
 from ..choose.planning import planner
@@ -42,7 +42,7 @@ from ..model.kinds import KINDS
 from ..model.topology import Topology
 from ..runtime.recorded import Trace
 from .links import Links
-from .slowness import Slowness
+from .slowness import IN_A_ROW, Slowness, Suspects
 
 SLACK = 2
 """Calls of a shape that a rank may begin by the old plan after it has counted. One round of notes takes about as long
@@ -83,7 +83,8 @@ class Word(IntEnum):
     COUNTED = 5
     CHANGE = 6
     WAITING = 7
-    SLOW = 8
+    SUSPECT = 8
+    SLOW = 9
 
 
 @dataclass
@@ -131,7 +132,7 @@ class Plans:
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._closed = False
-        self._slowness = Slowness()
+        self._slowness, self._suspects = Slowness(), Suspects()
         self._network: Topology | None = None
         links.inbox.listeners[TAG] = self._hear
 
@@ -177,9 +178,10 @@ class Plans:
         net = recipe.program.plan.topology  # another one where pieces go straight to their receivers
         if self._library.assumed or net.planes or net.name != self._library.topology.name:
             return
-        for source, ratio in self._slowness.look(recipe, sizes, trace):
+        for source, ratio, calls in self._slowness.look(recipe, sizes, trace):
             number = self._library.nodes.index(source) << 32 | round(min(ratio, 1.0) * RATIO_UNIT)
-            self._answer(Word.SLOW, Shape.of(kind, size_bytes, root), number)
+            word = Word.SLOW if calls == IN_A_ROW else Word.SUSPECT
+            self._answer(word, Shape.of(kind, size_bytes, root), number)
 
     def load(self) -> None:
         """Load what the first call needs besides the network; called while the ranks connect."""
@@ -248,16 +250,17 @@ class Plans:
         asked = self._library.request(shape)
         return asked if self._network is None else replace(asked, topology=self._network)
 
-    def _adapt(self, shape: Shape, rank: int, number: int) -> None:
-        """Plan for a link that is slower than planned, at rank 0."""
-        recipe, nodes = self._uses[shape].recipe, self._library.nodes
+    def _adapt(self, word: Word, shape: Shape, rank: int, number: int) -> None:
+        """Plan for a link that is slower than planned, unless most are, at rank 0."""
+        recipe, nodes, begun = self._uses[shape].recipe, self._library.nodes, self._uses[shape].begun
         source, ratio = number >> 32, (number & 0xFFFFFFFF) / RATIO_UNIT
         net = self._network or self._library.topology
         plan = None if recipe is None else recipe.program.plan
         if plan is None or plan.topology.link_count != net.link_count or source >= len(nodes) or rank >= len(nodes):
             return
+        self._suspects.note(shape, source, rank, begun)
         link = narrowest_link(plan, nodes[source], nodes[rank])
-        if link is None:
+        if word == Word.SUSPECT or link is None or not self._suspects.stand_out(shape, pair_count(plan), begun):
             return
         gave = float(plan.topology.bandwidth[link]) * ratio
         if gave < net.bandwidth[link] * STILL_SLOW:
@@ -305,8 +308,8 @@ class Plans:
         if word == Word.PREPARE:
             self._later(partial(self._prepare, shape))
             return
-        if word == Word.SLOW:
-            self._later(partial(self._adapt, shape, rank, number))
+        if word in (Word.SUSPECT, Word.SLOW):
+            self._later(partial(self._adapt, Word(word), shape, rank, number))
             return
         with self._changed:
             use = self._uses.setdefault(shape, _Use(shape))

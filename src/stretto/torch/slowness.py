@@ -3,14 +3,15 @@
 A rank compares, for each rank that it receives from, the bytes/s while a collective's bytes came with those of the
 plan's simulation. A link is slow if it gave less than ``SLOW`` of what was planned in ``IN_A_ROW`` collectives, one
 after the other: a few slow calls are noise. Where all that a rank receives is slow alike, the rank itself is slow (its
-other work, or its own port), and no link is blamed.
+other work, or its own port), and no link is blamed. Nor is one where most links are slow: then the machines are, or the
+network is not the one that was named, and a plan around one link would help nobody.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 
 from ..choose.expected import planned_rates, rates_of
@@ -21,13 +22,16 @@ SLOW = 0.7
 """Share of the planned rate below which a link is slow. Quick measurements are right up to 0.8 on a busy machine."""
 IN_A_ROW = 10
 """Collectives in a row for which a link must be slow."""
+SUSPECTED = 5
+"""Those after which rank 0 hears of it, so that it knows how many others are slow when it is time to act."""
 
 
 class Slow(NamedTuple):
-    """What comes from a node is slow: ``ratio`` is what it gave over what was planned, in the median."""
+    """What comes from a node is slow: ``ratio`` is what it gave over what was planned, in the median of ``calls``."""
 
     source: int
     ratio: float
+    calls: int
 
 
 class Slowness:
@@ -39,7 +43,7 @@ class Slowness:
         self._rows: dict[int, list[float]] = defaultdict(list)
 
     def look(self, recipe: Recipe, sizes: Any, trace: Trace) -> list[Slow]:
-        """Take note of a collective; returns the nodes from which the last ten came slowly, each once.
+        """Take note of a collective; returns the nodes from which the last five, or ten, came slowly.
 
         Args:
             sizes: bytes of each chunk.
@@ -53,12 +57,29 @@ class Slowness:
         for source in slow_sources(ratios):
             row = self._rows[source]
             row.append(ratios[source])
+            if len(row) in (SUSPECTED, IN_A_ROW):
+                found.append(Slow(source, statistics.median(row), len(row)))
             if len(row) == IN_A_ROW:
-                found.append(Slow(source, statistics.median(row)))
                 row.clear()
         for source in ratios.keys() - slow_sources(ratios):
             self._rows[source].clear()
         return found
+
+
+class Suspects:
+    """The links of which rank 0 has heard that they are slow."""
+
+    def __init__(self) -> None:
+        self._calls: dict[tuple[Hashable, int, int], int] = {}
+
+    def note(self, shape: Hashable, source: int, sink: int, call: int) -> None:
+        """What ``sink`` gets from ``source`` is slow; rank 0 has begun ``call`` calls of the shape."""
+        self._calls[shape, source, sink] = call
+
+    def stand_out(self, shape: Hashable, links: int, call: int) -> bool:
+        """Whether at most half of the links that a plan uses were slow lately."""
+        lately = sum(s == shape and call - told < 2 * IN_A_ROW for (s, _, _), told in self._calls.items())
+        return 2 * lately <= links
 
 
 def slow_sources(ratios: Mapping[int, float]) -> set[int]:
