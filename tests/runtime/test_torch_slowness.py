@@ -129,3 +129,28 @@ def test_all_ranks_change_once_to_a_plan_that_spares_a_link_that_became_slow(cap
     changed = [i for i in range(1, calls) if digests[0][i] != digests[0][i - 1]]
     assert len(changed) == 1 and slow_from + IN_A_ROW <= changed[0]
     assert capfd.readouterr().err.count("making new plans") == 1
+
+
+def test_a_link_that_stays_slow_is_planned_for_once(monkeypatch, capfd):
+    from datetime import timedelta
+
+    from stretto.torch import plans as module
+    from stretto.torch.group import StrettoGroup
+
+    monkeypatch.setenv("STRETTO_TOPOLOGY", "fullmesh:2?bandwidth=20MB/s")
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    store = torch.distributed.HashStore()
+    groups = [StrettoGroup(store, r, 2, [0, 1], timedelta(seconds=60)) for r in range(2)]
+    for work in [g.allreduce([torch.ones(ELEMENTS)]) for g in groups]:
+        work.wait()
+    planned = []
+    monkeypatch.setattr(module, "quick_plan", lambda asked: planned.append(asked.shape) or quick_plan(asked))
+    monkeypatch.setattr(module, "ends_sooner", lambda new, old: False)  # no way around the link
+    plans, shape = groups[0]._collectives.plans, Shape.of("allreduce", 4 * ELEMENTS, 0)
+    for ratio in (0.5, 0.49, 0.51, 0.2):
+        plans._adapt(shape, 1, plans._library.nodes[0] << 32 | round(ratio * module.RATIO_UNIT))
+    assert planned == [shape, shape]  # at 0.5, and when it became much slower
+    assert capfd.readouterr().err.count("making new plans") == 2
+    for group in groups:
+        group.abort()

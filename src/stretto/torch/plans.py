@@ -134,6 +134,7 @@ class Plans:
         self._closed = False
         self._slowness, self._suspects = Slowness(), Suspects()
         self._network: Topology | None = None
+        self._planned_for: dict[Shape, Topology | None] = {}  # of shapes that were planned anew for slow links
         links.inbox.listeners[TAG] = self._hear
 
     def waits(self, kind: str, size_bytes: int, root: int, direct: bool) -> bool:
@@ -271,7 +272,8 @@ class Plans:
             self._say(f"{net.link_name(link)} gives {percent:.0f} % of what was planned: making new plans")
         for use in [*self._uses.values()]:
             busy = use.shape in self._rounds or use.limit is not None or use.change_at is not None
-            if use.recipe is not None and not busy:
+            if use.recipe is not None and not busy and self._planned_for.get(use.shape) is not self._network:
+                self._planned_for[use.shape] = self._network
                 request = self._request(use.shape)
                 plan = quick_plan(request)
                 if ends_sooner(plan, use.recipe.program.plan):
