@@ -40,6 +40,18 @@ def test_a_topology_of_another_size_is_refused(monkeypatch):
         group(dist.HashStore(), 0, 3)
 
 
+def test_groups_may_follow_one_another_on_one_store():
+    store = dist.HashStore()
+    for _ in range(3):
+        made = [group(store, rank, 2) for rank in range(2)]
+        tensors = [torch.full((3,), float(rank)) for rank in range(2)]
+        for work in [g.allreduce([t]) for g, t in zip(made, tensors, strict=True)]:
+            work.wait()
+        assert all(t.tolist() == [1.0] * 3 for t in tensors)
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(lambda g: g.shutdown(), made))
+
+
 def test_two_ranks_exchange_messages_while_the_third_does_nothing(groups):
     got = torch.empty(5)
     waiting = groups[1].recv([got], 0, 7)

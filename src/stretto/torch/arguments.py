@@ -7,9 +7,11 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..model.errors import ArgumentError, Unsupported
+from ..model.kinds import split_evenly
 
 
 def check_tensors(tensors: Collection[Tensor]) -> None:
@@ -41,6 +43,12 @@ def check_pieces(function: str, held: Mapping[int, Tensor], wanted: Mapping[int,
         raise ArgumentError(f"{function}: all tensors must have one size, found {counts} elements")
 
 
+def is_on_device(tensors: Sequence[Tensor]) -> bool:
+    """Whether the tensors of a message are elsewhere than in the memory of the CPU; refuses what does not fit together."""
+    check_tensors(tensors)
+    return bool(tensors[0].device.type != "cpu")
+
+
 def check_splits(function: str, tensor: Tensor, splits: Sequence[int], ranks: int) -> None:
     """Refuse splits that are not one for each rank, or do not cover the tensor."""
     rows = tensor.shape[0] if tensor.dim() else 1
@@ -64,3 +72,16 @@ def seconds(options: Any, otherwise: float) -> float:
     """The timeout in a call's options, or another one where they have none."""
     given: timedelta | None = getattr(options, "timeout", None)
     return given.total_seconds() if given is not None and given.total_seconds() > 0 else otherwise
+
+
+def shares(tensor: Tensor, splits: Sequence[int] = (), *, count: int) -> list[Tensor]:
+    """A tensor as one part for each of ``count`` ranks, along its first dimension."""
+    if splits:
+        check_splits("all_to_all_single", tensor, splits, count)
+        return list(torch.split(tensor, list(splits)))
+    rows = tensor.shape[0] if tensor.dim() else 1
+    if rows % count:
+        if not tensor.is_contiguous() or tensor.numel() % count:
+            raise Unsupported(f"{rows} rows do not divide among {count} ranks; give the splits")
+        return list(torch.split(tensor.view(-1), split_evenly(tensor.numel(), count).tolist()))
+    return list(torch.split(tensor, rows // count)) if rows else [tensor] * count

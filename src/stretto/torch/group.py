@@ -16,19 +16,19 @@ from torch import Tensor
 
 from ..choose.library import Library, effort_from_environment, from_environment
 from ..model.errors import PeerFailed, Unsupported
-from ..model.kinds import BY_NAME, split_evenly
+from ..model.kinds import BY_NAME
 from ..model.targets import MESSAGE_S
 from ..runtime.connect import own_address
 from ..runtime.inbox import Done, Receive
 from ..runtime.mesh import GRACE_S
 from ..runtime.messages import ask
 from ..runtime.native.engine import hold, let_go
-from .arguments import check_count, check_pieces, check_rank, check_splits, check_tensors, seconds
+from .arguments import check_count, check_pieces, check_rank, is_on_device, seconds, shares
 from .backends import configured
 from .between_sites import BetweenSites
 from .calls import FUNCTIONS
 from .collectives import Call, Collectives
-from .links import Links
+from .links import Links, own_part
 from .measuring import Known
 from .monitored import MonitoredBarrier
 from .pending import Order, Pending, Started
@@ -58,7 +58,9 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         host: str = "",
     ) -> None:  # fmt: skip
         super().__init__(rank, size)
+        store = own_part(store, rank)
         self._rank, self._count = rank, size
+        self._shares = partial(shares, count=size)
         self._timeout_s = timeout.total_seconds()
         if earlier is None:
             world = dist.get_world_size() if dist.is_initialized() else size
@@ -314,7 +316,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
     def send(self, tensors: list[Tensor], to: int, tag: int = 0) -> Any:
         check_rank("send", to, self._count)
         peer = self._links.everyone()[to]
-        if _is_on_device(tensors):
+        if is_on_device(tensors):
             return self._serving.accelerator(tensors[0]).messages.send(tensors[0], partial(peer.send, tag))
         future, payload, done = self._message(tensors, sends=True)
         peer.send(tag, payload, done)
@@ -341,7 +343,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         def came_from() -> int:
             return next(r for r, peer in peers.items() if peer is asked[0].came_from)
 
-        if _is_on_device(tensors):
+        if is_on_device(tensors):
             return self._serving.accelerator(tensors[0]).messages.receive(tensors[0], post, came_from)
         future, into, done = self._message(tensors, sends=False)
         post(into, done)
@@ -377,23 +379,6 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         """Return when all ranks have come; rank 0 names those that have not."""
         timeout_s = self._timeout_s if timeout is None or timeout < timedelta() else timeout.total_seconds()
         self._monitored.pass_all(timeout_s, wait_all_ranks)
-
-    def _shares(self, tensor: Tensor, splits: Sequence[int] = ()) -> list[Tensor]:
-        """A tensor as one part for each rank, along its first dimension."""
-        if splits:
-            check_splits("all_to_all_single", tensor, splits, self._count)
-            return list(torch.split(tensor, list(splits)))
-        rows = tensor.shape[0] if tensor.dim() else 1
-        if rows % self._count:
-            if not tensor.is_contiguous() or tensor.numel() % self._count:
-                raise Unsupported(f"{rows} rows do not divide among {self._count} ranks; give the splits")
-            return list(torch.split(tensor.view(-1), split_evenly(tensor.numel(), self._count).tolist()))
-        return list(torch.split(tensor, rows // self._count)) if rows else [tensor] * self._count
-
-
-def _is_on_device(tensors: Sequence[Tensor]) -> bool:
-    check_tensors(tensors)
-    return bool(tensors[0].device.type != "cpu")
 
 
 def _message_failed(links: Links, order: Order, failure: PeerFailed) -> None:

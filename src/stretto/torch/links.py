@@ -12,6 +12,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from torch.distributed import PrefixStore
+
 from ..choose.library import Library
 from ..measure.ladder import Widening
 from ..model.errors import PeerFailed
@@ -34,6 +36,11 @@ MEASURING = 2
 """Multiple of the timeout for which a rank waits for what another one measured."""
 _FAILED = "stretto/failed"
 """The key under which the first rank that fails before all are connected says why."""
+
+
+def own_part(store: Any, rank: int) -> Any:
+    """The part of a store that no earlier group has written to: groups may follow one another on one store."""
+    return PrefixStore(f"stretto/group {store.add(f'stretto/groups/{rank}', 1)}", store)
 
 
 class Links:
