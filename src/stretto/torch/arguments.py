@@ -44,7 +44,7 @@ def check_pieces(function: str, held: Mapping[int, Tensor], wanted: Mapping[int,
 
 
 def is_on_device(tensors: Sequence[Tensor]) -> bool:
-    """Whether the tensors of a message are elsewhere than in the memory of the CPU; refuses what does not fit together."""
+    """Whether a message is in the memory of an accelerator; refuses tensors that do not fit together."""
     check_tensors(tensors)
     return bool(tensors[0].device.type != "cpu")
 
