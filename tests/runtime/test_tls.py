@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,7 +14,7 @@ from joined import both_ends
 from meshes import meshes
 from stretto.model.errors import InputError, PeerFailed
 from stretto.runtime.channel import Channel, Tls
-from stretto.runtime.credentials import Credentials, certificates_of, contexts
+from stretto.runtime.credentials import Credentials, Protection, certificates_of, contexts
 from stretto.runtime.mesh import Mesh
 from tls_files import FOLDER, SECRET, files, with_tls
 
@@ -115,3 +116,20 @@ def test_files_that_do_not_serve_are_named(given, words):
     paths = {option: value and str(FOLDER / value) for option, value in zip(("cert", "key", "ca"), given)}
     with pytest.raises(InputError, match=words):
         certificates_of({**paths, "name": "job.example"})
+
+
+def test_frames_encrypted_without_certificates_take_no_certificate_for_the_key(monkeypatch):
+    # who is in the middle has passed the handshake on, does not know its key, and offers a certificate of its own
+    def context(key: bytes, calls: bool) -> ssl.SSLContext:
+        made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT if calls else ssl.PROTOCOL_TLS_SERVER)
+        if calls:
+            made.check_hostname, made.verify_mode = False, ssl.CERT_NONE
+        else:
+            made.load_cert_chain(FOLDER / "stranger.pem", FOLDER / "stranger.key.pem")
+        return made
+
+    monkeypatch.setattr("stretto.runtime.handshake.keyed_context", context)
+    credentials = Credentials(SECRET, frames=Protection.ENCRYPTED)
+    ours, _ = both_ends(credentials, credentials)
+    assert isinstance(ours, PeerFailed), ours
+    assert "it has a certificate instead of the key that the handshake gave" in str(ours)

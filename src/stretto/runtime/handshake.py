@@ -212,6 +212,8 @@ class _Talk:
         if self.protection is Protection.ENCRYPTED:
             tls = Tls(keyed_context(self._code(b"TLS"), self.calls), self.calls, None)
             tls.shake(self.sock, self._limit)
+            if tls.tls.getpeercert(binary_form=True):  # nobody checks it: somebody in the middle may have made it
+                raise PeerFailed(self.where, "it has a certificate instead of the key that the handshake gave")
             return Channel(self.sock, tls)
         if self.protection is not Protection.AUTHENTICATED:
             return self.wire
