@@ -310,3 +310,16 @@ def test_a_peer_that_says_nothing_is_named_by_those_who_wait_for_its_message():
     assert "rank 1: it has said nothing for 0.1 s, in the message with tag 7" in str(told.get(timeout=20))
     messages.close()
     theirs.close()
+
+
+def test_a_peer_that_closes_its_listener_when_it_is_let_in_is_not_taken_for_dead():
+    from stretto.runtime import connect
+
+    listener = listen()
+    missed = connect._Missed({1: ("127.0.0.1", listener.getsockname()[1])}, {1: "rank 1"}, None)
+    listener.close()
+    missed._at = 0.0
+    missed.look([(1, 0)], "")  # its last word may be on its way to who calls this
+    missed._at = 0.0
+    with pytest.raises(PeerFailed, match="rank 1: it died, or gave up, before it connected"):
+        missed.look([(1, 0)], "")

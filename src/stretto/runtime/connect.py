@@ -207,7 +207,7 @@ class _Missed:
         self, addresses: Mapping[int, Address], names: Mapping[int, str], further: Callable[[], None] | None
     ) -> None:
         self._addresses, self._names, self._further = addresses, names, further
-        self._at, self._turn = time.monotonic() + MISSED_S, 0
+        self._at, self._turn, self._refused = time.monotonic() + MISSED_S, 0, -1
 
     def look(self, missing: Collection[End], turned_away: str) -> None:
         """Raise PeerFailed if one of these ends will not call."""
@@ -222,6 +222,9 @@ class _Missed:
             try:
                 dial(self._addresses[peer], MISSED_S).close()
             except ConnectionRefusedError:
+                if peer != self._refused:  # it may have been let in just now, and need no listener any more
+                    self._refused, self._turn, self._at = peer, self._turn - 1, time.monotonic() + MISSED_S
+                    return
                 last = f"; turned away: {turned_away}" if turned_away else ""
                 raise PeerFailed(self._names[peer], f"it died, or gave up, before it connected{last}") from None
             except OSError:
