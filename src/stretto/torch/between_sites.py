@@ -71,6 +71,7 @@ class BetweenSites:
         self, tensor: Tensor, form: Format, feedback: Feedback | None, average: bool, timeout_s: float
     ) -> None:
         """Put the sum over all ranks, or its average, into the tensor."""
+        self._collectives.drain()  # what is still to come may be the input
         sites = self._sites()
         if len(sites) == 1:
             op = OPS.AVG if average else OPS.SUM
@@ -95,6 +96,7 @@ class BetweenSites:
         Args:
             source: the pieces of all ranks, one after another.
         """
+        self._collectives.drain()
         sites, n, me = self._sites(), self._library.size, self._library.rank
         if len(sites) == 1:
             op, pieces = OPS.AVG if average else OPS.SUM, source.view(n, -1)
