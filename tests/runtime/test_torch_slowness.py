@@ -149,7 +149,7 @@ def test_a_link_that_stays_slow_is_planned_for_once(monkeypatch, capfd):
     monkeypatch.setattr(module, "ends_sooner", lambda new, old: False)  # no way around the link
     plans, shape = groups[0]._collectives.plans, Shape.of("allreduce", 4 * ELEMENTS, 0)
     for ratio in (0.5, 0.49, 0.51, 0.2):
-        plans._adapt(shape, 1, plans._library.nodes[0] << 32 | round(ratio * module.RATIO_UNIT))
+        plans._adapt(module.Word.SLOW, shape, 1, plans._library.nodes[0] << 32 | round(ratio * module.RATIO_UNIT))
     assert planned == [shape, shape]  # at 0.5, and when it became much slower
     assert capfd.readouterr().err.count("making new plans") == 2
     for group in groups:

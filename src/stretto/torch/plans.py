@@ -131,8 +131,7 @@ class Plans:
         self._known: dict[Shape, str] | None = None
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._closed = False
-        self._slowness, self._suspects = Slowness(), Suspects()
+        self._closed, self._slowness, self._suspects = False, Slowness(), Suspects()
         self._network: Topology | None = None
         self._planned_for: dict[Shape, Topology | None] = {}  # of shapes that were planned anew for slow links
         links.inbox.listeners[TAG] = self._hear
@@ -274,8 +273,7 @@ class Plans:
             busy = use.shape in self._rounds or use.limit is not None or use.change_at is not None
             if use.recipe is not None and not busy and self._planned_for.get(use.shape) is not self._network:
                 self._planned_for[use.shape] = self._network
-                request = self._request(use.shape)
-                plan = quick_plan(request)
+                plan = quick_plan(request := self._request(use.shape))
                 if ends_sooner(plan, use.recipe.program.plan):
                     self._propose(use.shape, packed(request.name, plan), request.name)
 

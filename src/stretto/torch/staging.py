@@ -137,3 +137,4 @@ class Staging:
         """End the threads."""
         self.copies.stop(within_s)
         self._network.stop(within_s)
+        self._gate.close()
