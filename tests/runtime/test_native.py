@@ -105,6 +105,20 @@ def test_sums_are_those_of_numpy_in_a_fixed_order(kind, loop, connected):
         assert all(np.array_equal(outputs[v][c], due[c].astype(kind)) for c in chunks)
 
 
+def test_a_sum_that_raises_an_exception_fails_the_run_and_the_groups(loop, connected, monkeypatch):
+    def reduce(a, b, out):
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(loop, "_sum_error", None)  # and None again afterwards
+    runs, _ = begin(loop, connected, plan_of("allreduce", 3 * 800, "ring"), np.complex64, reduce)
+    for run in runs:
+        with pytest.raises(PeerFailed, match="a sum failed \\(ZeroDivisionError: a bug\\)"):
+            run.result()
+    for thread in loop._helpers:
+        thread.join(20)
+    assert all(mesh.failure is not None for mesh in connected.values())
+
+
 def test_bfloat16_is_rounded_as_pytorch_rounds():
     torch = pytest.importorskip("torch")
     from stretto.torch.tensors import OPS, reducer

@@ -71,6 +71,7 @@ class Engine:
         self._runs: dict[int, deque[Run]] = {}
         self._templates: dict[int, WeakKeyDictionary[Program, Template]] = {}
         self._sums: dict[Any, tuple[Any, int]] = {}
+        self._sum_error: BaseException | None = None
         self._listeners: dict[int, tuple[Run, Callable[[], None]]] = {}
         self._helpers: list[threading.Thread] = []
         self._ended, told = os.pipe()
@@ -190,7 +191,7 @@ class Engine:
         if code is not None:
             return code, 0
         if (reduce, kind) not in self._sums:
-            self._sums[reduce, kind] = _callable(reduce, kind)
+            self._sums[reduce, kind] = self._callable(reduce, kind)
         return CALLED, self._sums[reduce, kind][1]
 
     def event(self) -> int:
@@ -291,6 +292,41 @@ class Engine:
             mesh.told(failure)
         self.release(ends, mesh.failure)
 
+    # --- sums that Python makes ---------------------------------------------------------------------
+
+    def _callable(self, reduce: Callable[..., Any], kind: np.dtype[Any]) -> tuple[Any, int]:
+        """A reduction of NumPy or PyTorch as a function that compiled code can call."""
+
+        def add(a: int, b: int, out: int, count: int) -> None:
+            try:
+                x, y, z = (memory(place, count // kind.itemsize, kind) for place in (a, b, out))
+                reduce(x, y, out=z)
+            except BaseException as error:  # compiled code would go on with what is in ``out``
+                if self._sum_error is None:
+                    self._sum_error = error
+                    self._help(self._tell_of_sum, "stretto-failed")
+
+        function = _SUM(add)
+        return function, int(ctypes.cast(function, ctypes.c_void_p).value or 0)
+
+    def failed_sum(self, mesh: Mesh) -> PeerFailed | None:
+        """Why no run of this process can be trusted: a sum has raised an exception; None if none has."""
+        error = self._sum_error
+        if error is None:
+            return None
+        return PeerFailed(mesh.name(mesh.node), f"a sum failed ({type(error).__name__}: {error})")
+
+    def _tell_of_sum(self) -> None:
+        """End all groups."""
+        with self._lock:
+            served = [ends.mesh for ends in self._ends.values()]
+        for mesh in served:
+            failure = self.failed_sum(mesh)
+            assert failure is not None
+            mesh.abort(failure, mesh.node)
+            if mesh.told is not None:
+                mesh.told(failure)
+
 
 class _Served:
     """A mesh that a loop serves."""
@@ -303,17 +339,6 @@ class _Served:
 
     def release(self, failure: PeerFailed | None) -> None:
         self.engine.release(self.ends, failure)
-
-
-def _callable(reduce: Callable[..., Any], kind: np.dtype[Any]) -> tuple[Any, int]:
-    """A reduction of NumPy or PyTorch as a function that compiled code can call."""
-
-    def add(a: int, b: int, out: int, count: int) -> None:
-        x, y, z = (memory(place, count // kind.itemsize, kind) for place in (a, b, out))
-        reduce(x, y, out=z)
-
-    function = _SUM(add)
-    return function, int(ctypes.cast(function, ctypes.c_void_p).value or 0)
 
 
 _ENGINE: Engine | None = None

@@ -33,18 +33,14 @@ class Poll(ctypes.Structure):
 
 
 class Run:
-    """A program that runs, or waits for its turn in its group.
-
-    Attributes:
-        failure: why it has failed.
-    """
+    """A program that runs, or waits for its turn in its group."""
 
     def __init__(
         self, engine: Engine, ends: Ends, program: Program, template: Template, block: Int64 | None = None
     ) -> None:
         self.engine, self.ends, self.program, self.template = engine, ends, program, template
         self.block: Int64 = (template.block if block is None else block).copy()
-        self.failure: BaseException | None = None
+        self._failure: BaseException | None = None
         self.keep: list[Any] = []
         self._event = engine.event()
         self._poll = Poll(self._event, select.POLLIN, 0)
@@ -53,6 +49,11 @@ class Run:
 
     def __del__(self) -> None:
         self.engine.give_event(self._event)
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why it has failed."""
+        return self._failure or self.engine.failed_sum(self.ends.mesh)
 
     @property
     def ended(self) -> bool:
@@ -76,7 +77,7 @@ class Run:
 
     def fail(self, failure: BaseException) -> None:
         """End a run that the loop does not run."""
-        self.failure = failure
+        self._failure = failure
         self.block[at.STATUS // WORD] = at.ENDED_BADLY
         os.eventfd_write(self._event, 1)
         self.engine.call_listener(address(self.block))
