@@ -9,7 +9,9 @@ from itertools import pairwise
 import pytest
 from typer.testing import CliRunner
 
+from stretto.choose.better import better_plan
 from stretto.choose.library import from_environment
+from stretto.choose.requests import Shape
 from stretto.choose.tuning import CROSSING, KEPT_WITHIN, read_tuning, to_json, tune
 from stretto.cli import app
 from stretto.formats import exporters
@@ -98,17 +100,16 @@ def test_pytorchs_backend_asks_the_planner_of_the_table(file, monkeypatch):
         asked.append(name)
         return run_planner(name, *rest, **more)
 
-    monkeypatch.setattr("stretto.choose.tuning.run_planner", spy)
+    monkeypatch.setattr("stretto.choose.better.run_planner", spy)
     monkeypatch.setenv("STRETTO_TOPOLOGY", NET)
     monkeypatch.setenv("STRETTO_TUNING", file)
     library = from_environment(range(8), 0, 8, 0.0)
     for size in (1000, 5_000_000):
-        library.recipe("allreduce", size)
+        better_plan(library.request(Shape.of("allreduce", size, 0)))
     assert asked == [read_tuning(file).find("allreduce", size).planner for size in (4096, 8_388_608)]
     assert len(set(asked)) == 2
-    asked.clear()
-    from_environment(range(4), 0, 8, 0.0).recipe("allreduce", 1000)  # the table is for all eight
-    assert len(asked) > 1
+    # the table is for all eight
+    assert from_environment(range(4), 0, 8, 0.0).request(Shape.of("allreduce", 1000, 0)).planner == "auto"
 
 
 def test_a_table_of_another_topology_is_refused(file, monkeypatch):
