@@ -97,7 +97,8 @@ def test_a_member_that_does_not_come_is_named_and_so_is_one_that_gives_up(member
     with pytest.raises(PeerFailed, match=r"rank 1: it did not come within the timeout of 0\.1 s"):
         members.all[0].configure(members.address(90), "0", 0, 2)
     waiting = members.pool.submit(members.all[1].configure, members.address(91), "1", 0, 2)
-    store = dist.PrefixStore("quorum/91", dist.TCPStore("localhost", members.server.port, is_master=False))
+    server = dist.TCPStore("localhost", members.server.port, is_master=False)
+    store = dist.PrefixStore("stretto/group 1", dist.PrefixStore("quorum/91", server))  # of the first group there
     store.set("stretto/failed", "rank 1\nits host is on fire")
     with pytest.raises(PeerFailed, match="rank 1: its host is on fire"):
         waiting.result()
