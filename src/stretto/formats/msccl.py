@@ -157,7 +157,7 @@ def _is_full(
     used: Counter[tuple[int, int, int, int]],
     peers: Counter[tuple[int, bool, int]],
 ) -> bool:
-    """Whether a threadblock has no room for so many steps; or, if it is new, its channel none for another peer."""
+    """Whether a threadblock cannot take ``room`` more steps; of a new one, whether its channel takes no more peers."""
     if key in used:
         return used[key] + room > TARGET.steps
     copies = key[1] < 0 and key[2] < 0

@@ -156,6 +156,6 @@ class _Feedback:
 
 
 def _slices(sites: Sequence[Sequence[int]], each: int) -> list[tuple[int, int]]:
-    """The blocks of each site's pieces, which have so many blocks each."""
+    """The first and last block of each site's pieces; a piece has ``each`` blocks."""
     ends = np.cumsum([0, *(len(ranks) * each for ranks in sites)]).tolist()
     return list(pairwise(ends))

@@ -62,7 +62,7 @@ class Coded:
 
 
 def packed_bytes(blocks: int) -> int:
-    """Bytes of so many blocks."""
+    """The bytes that a number of blocks take."""
     return blocks * (SCALE_BYTES + BLOCK)
 
 
