@@ -12,7 +12,7 @@ from .kernel_layout import (
     UNSENT_HERE, column,
 )  # fmt: skip
 from .machine import clock_ns, get, put
-from .kernel_sending import activate, ready
+from .kernel_sending import activate, append, ready
 
 PIECE_BYTES = 1 << 18
 """As of :mod:`stretto.runtime.incoming`."""
@@ -133,12 +133,7 @@ def arrived(engine: int, run: int, c: int, receive: int) -> None:
     first, last = get(column(run, R_SIGNALS) + 8 * receive), get(column(run, R_SIGNALS) + 8 * receive + 8)
     for signal in range(first, last):
         to = get(column(run, G_CONNECTION) + 8 * signal)
-        put(column(run, G_NEXT) + 8 * signal, -1)
-        if get(to + SIGNALS) < 0:
-            put(to + SIGNALS, signal)
-        else:
-            put(column(run, G_NEXT) + 8 * get(to + LAST_SIGNAL), signal)
-        put(to + LAST_SIGNAL, signal)
+        append(to, SIGNALS, LAST_SIGNAL, column(run, G_NEXT), signal)
         activate(engine, to)
     wake_rows(engine, run, R_WAKES, R_WAKES_OF, receive)
     if get(run + PARKED_COUNT):

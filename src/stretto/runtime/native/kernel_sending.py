@@ -67,6 +67,21 @@ def queue_header(c: int, kind: int, number: int, row: int, length: int, call: in
         put(c + OWES_DONE, 0)  # this frame says so, too
 
 
+def append(c: int, first: int, last: int, links: int, item: int) -> None:
+    """Put an item at the end of a list of a connection.
+
+    Args:
+        first, last: where the connection has the list's ends.
+        links: the column that has, for each item, the one after it.
+    """
+    put(links + 8 * item, -1)
+    if get(c + first) < 0:
+        put(c + first, item)
+    else:
+        put(links + 8 * get(c + last), item)
+    put(c + last, item)
+
+
 def ready(engine: int, run: int, index: int) -> None:
     """Begin a send whose dependencies have all happened."""
     slot = get(column(run, S_SLOT) + 8 * index)
@@ -78,12 +93,7 @@ def ready(engine: int, run: int, index: int) -> None:
         put(column(run, C_PLACE) + 8 * copy, place)
         put(column(run, C_LEFT) + 8 * copy, size)
         put(column(run, C_TOTAL) + 8 * copy, size)
-        put(column(run, C_NEXT) + 8 * copy, -1)
-        if get(c + READY) < 0:
-            put(c + READY, copy)
-        else:
-            put(column(run, C_NEXT) + 8 * get(c + LAST_READY), copy)
-        put(c + LAST_READY, copy)
+        append(c, READY, LAST_READY, column(run, C_NEXT), copy)
         activate(engine, c)
 
 
@@ -144,12 +154,7 @@ def collect(run: int, c: int) -> bool:
     if left == count:
         remove_ready(run, c, copy)
         put(column(run, C_END) + 8 * copy, get(c + SENT_BYTES) + get(c + UNSENT_BYTES))
-        put(column(run, C_NEXT) + 8 * copy, -1)
-        if get(c + UNDER_WAY) < 0:
-            put(c + UNDER_WAY, copy)
-        else:
-            put(column(run, C_NEXT) + 8 * get(c + LAST_UNDER_WAY), copy)
-        put(c + LAST_UNDER_WAY, copy)
+        append(c, UNDER_WAY, LAST_UNDER_WAY, column(run, C_NEXT), copy)
     return True
 
 
