@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Iterator
@@ -97,7 +98,9 @@ def test_the_commands_of_a_page_run_from_top_to_bottom(page, tmp_path, monkeypat
 
 
 def _run(arguments: list[str], code: int, page: Path) -> None:
+    before = dict(os.environ)
     result = CliRunner().invoke(app, arguments)
+    assert dict(os.environ) == before, f"stretto {shlex.join(arguments)} changes the environment of its caller"
     assert result.exit_code == code, f"{named(page)}: stretto {shlex.join(arguments)}\n{result.output}"
 
 

@@ -86,14 +86,19 @@ def plan_all(requests: tuple[tuple[str, ...], ...]) -> None:
         face.order(spec, library, "allreduce", "1MB")
 
 
+def _compile(requests: tuple[tuple[str, ...], ...]) -> None:
+    # set in this process alone: who calls `warm` from a program of their own goes on as they were
+    os.environ["STRETTO_KERNELS"] = "compiled"
+    plan_all(requests)
+
+
 def warm(as_json: arguments.Json = False) -> None:
     """Compile what makes plans, once after an installation: about a minute, or nothing if that was done before."""
     from multiprocessing import Process
 
     began = time.monotonic()
-    os.environ["STRETTO_KERNELS"] = "compiled"
     # two processes begin at either end of the list, and neither compiles what the other has
-    processes = [Process(target=plan_all, args=(requests,)) for requests in (REQUESTS, REQUESTS[::-1])]
+    processes = [Process(target=_compile, args=(requests,)) for requests in (REQUESTS, REQUESTS[::-1])]
     for process in processes:
         process.start()
     for process in processes:
