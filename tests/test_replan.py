@@ -329,3 +329,23 @@ def test_a_telemetry_file_says_all_of_it():
 def test_a_wrong_telemetry_file_is_named_with_its_place(data, words):
     with pytest.raises(InputError, match=words):
         parse_telemetry(data, load_topology("sites:2,2"), 4, "t.json")
+
+
+def test_what_links_carried_is_read_and_changes_no_network():
+    topology = load_topology("line:2")
+    a, b = topology.names
+    said = [{"src": a, "dst": b, "carried": 0}, {"src": b, "dst": a, "carried": "3MB/s"}]
+    news = parse_telemetry({"links": said}, topology, 0, "t.json")
+    assert news.carried == {0: 0.0, 1: 3e6}
+    assert updated(topology, news).bandwidth.tolist() == topology.bandwidth.tolist()
+
+
+def test_later_news_of_what_a_link_carried_replaces_earlier_news():
+    first, second = Telemetry(carried={0: 1.0, 1: 2.0}), Telemetry(carried={1: 3.0})
+    assert first.then(second).carried == {0: 1.0, 1: 3.0}
+
+
+def test_a_link_carries_nothing_negative():
+    a, b = load_topology("line:2").names
+    with pytest.raises(InputError, match=r"t\.json, link 0: 'carried' must be a finite number, zero or more"):
+        parse_telemetry({"links": [{"src": a, "dst": b, "carried": -1}]}, load_topology("line:2"), 0, "t.json")

@@ -1,19 +1,17 @@
-"""Samples of links: their JSON, and which of them come in."""
+"""Samples of links: their telemetry objects, and which of them come in."""
 
 from __future__ import annotations
 
-import json
 import math
 
 import pytest
 
-from stretto.model.errors import InputError
+from stretto.formats.telemetry import parse_telemetry
 from stretto.service.telemetry.intake import AHEAD_S, OLDEST_S, Intake, links_of
-from stretto.service.telemetry.samples import CAPACITY, CARRIED, Sample, document_of, samples_of
+from stretto.service.telemetry.samples import CAPACITY, CARRIED, Sample, telemetry_objects
 from stretto.topologies import load_topology
 
 NOW = 1_795_447_321.5
-WHERE = "the request"
 
 
 @pytest.fixture
@@ -30,36 +28,25 @@ def sample(rate=50.0, at_s=NOW, kind=CARRIED, src="a", dst="b"):
     return Sample(src, dst, kind, rate, at_s)
 
 
-def test_samples_come_back_from_json():
-    samples = [sample(), sample(0.0, kind=CAPACITY, src="b", dst="a")]
-    assert samples_of(json.loads(json.dumps(document_of(samples))), WHERE) == samples
+def test_samples_become_telemetry_objects_one_for_each_moment():
+    a, b = load_topology("line:2").names
+    samples = [
+        Sample(a, b, CARRIED, 0.0, NOW + 1),
+        Sample(a, b, CAPACITY, 4e9, NOW),
+        Sample(b, a, CAPACITY, 0.0, NOW),
+    ]
+    assert telemetry_objects(samples) == [
+        {"time": "2026-11-23T15:22:01.500000+00:00", "links": [{"src": a, "dst": b, "bandwidth": 4e9}, {"src": b, "dst": a, "down": True}]},
+        {"time": "2026-11-23T15:22:02.500000+00:00", "links": [{"src": a, "dst": b, "carried": 0.0}]},
+    ]
 
 
-@pytest.mark.parametrize(
-    ("damage", "says"),
-    [
-        ({"rate_Bps": "fast"}, "the request, sample 0: 'rate_Bps' must be a finite number, not 'fast'"),
-        ({"rate_Bps": math.inf}, "must be a finite number"),
-        ({"rate_Bps": math.nan}, "must be a finite number"),
-        ({"rate_Bps": 10**400}, "must be a finite number"),
-        ({"time_s": None}, "'time_s' must be a finite number"),
-        ({"time_s": True}, "'time_s' must be a finite number"),
-        ({"kind": "speed"}, "kind 'speed' is none of capacity, carried"),
-        ({"src": 3}, "'src' must be text"),
-        ({"colour": "red"}, "colour"),
-    ],
-)
-def test_a_wrong_sample_is_named(damage, says):
-    (data,) = document_of([sample()])["samples"]
-    with pytest.raises(InputError) as error:
-        samples_of({"samples": [data | damage]}, WHERE)
-    assert says in str(error.value)
-
-
-def test_what_is_no_object_of_samples_is_refused():
-    for document in ([], {"samples": {}}, {}, {"samples": [1]}):
-        with pytest.raises(InputError, match="the request"):
-            samples_of(document, WHERE)
+def test_telemetry_objects_of_samples_are_read_as_what_the_samples_say():
+    topology = load_topology("line:2")
+    a, b = topology.names
+    (only,) = telemetry_objects([Sample(a, b, CARRIED, 0.25, NOW), Sample(b, a, CAPACITY, 4e9, NOW)])
+    news = parse_telemetry(only, topology, 0, "the request")
+    assert (news.carried, news.bandwidth, news.links_down) == ({0: 0.25}, {1: 4e9}, frozenset())
 
 
 def test_sound_samples_are_kept_in_the_order_of_their_times(intake, kept):

@@ -8,10 +8,10 @@ from ..model.errors import InputError
 from ..model.telemetry import Telemetry
 from ..model.topology import Topology
 from ..model.units import parse_bandwidth, parse_time
-from ..topologies.values import check_keys, entry, indexes, parse_json, read_text
+from ..topologies.values import check_keys, entry, indexes, parse_json, read_text, real
 
 ENTRIES = ("at", "time", "links", "down", "held")
-LINK_ENTRIES = ("src", "dst", "down", "bandwidth", "latency")
+LINK_ENTRIES = ("src", "dst", "down", "bandwidth", "latency", "carried")
 
 
 def read_telemetry(path: str, topology: Topology, chunks: int) -> Telemetry:
@@ -42,6 +42,7 @@ def parse_telemetry(data: Any, topology: Topology, chunks: int, where: str) -> T
     links = {(int(a), int(b)): i for i, (a, b) in enumerate(zip(topology.src, topology.dst, strict=True))}
     bandwidth: dict[int, float] = {}
     latency_s: dict[int, float] = {}
+    carried: dict[int, float] = {}
     down: set[int] = set()
     for number, link in enumerate(entry(data, "links", list, where, [])):
         place = f"{where}, link {number}"
@@ -53,6 +54,8 @@ def parse_telemetry(data: Any, topology: Topology, chunks: int, where: str) -> T
             down.add(links[ends])
         if "bandwidth" in link:
             bandwidth[links[ends]] = parse_bandwidth(_quantity(link["bandwidth"], place), place)
+        if "carried" in link:
+            carried[links[ends]] = _carried(link["carried"], place)
         if "latency" in link:
             latency_s[links[ends]] = parse_time(_quantity(link["latency"], place), place)
     held = {
@@ -66,6 +69,7 @@ def parse_telemetry(data: Any, topology: Topology, chunks: int, where: str) -> T
         links_down=frozenset(down),
         nodes_down=frozenset(_node(name, nodes, where) for name in entry(data, "down", list, where, [])),
         held=held if "held" in data else None,
+        carried=carried,
     )
 
 
@@ -73,6 +77,12 @@ def _node(name: Any, nodes: dict[str, int], where: str) -> int:
     if not isinstance(name, str) or name not in nodes:
         raise InputError(f"there is no node {name!r}", where)
     return nodes[name]
+
+
+def _carried(value: Any, where: str) -> float:
+    """What a link carried, bytes/s; unlike a bandwidth it may be zero."""
+    quantity = _quantity(value, where)
+    return parse_bandwidth(quantity, where) if isinstance(quantity, str) else real(quantity, "'carried'", where)
 
 
 def _quantity(value: Any, where: str) -> str | int | float:

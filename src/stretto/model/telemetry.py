@@ -21,6 +21,7 @@ class Telemetry:
         links_down, nodes_down: links and nodes that carry nothing now.
         held: the chunks that each node holds at that moment besides those it held at first; None for those that have
             arrived by then in the plan's simulation.
+        carried: what links carried, bytes/s, by link. It says nothing about what they could have, so no plan heeds it.
     """
 
     at_s: float = 0.0
@@ -29,6 +30,7 @@ class Telemetry:
     links_down: frozenset[int] = frozenset()
     nodes_down: frozenset[int] = frozenset()
     held: dict[int, tuple[int, ...]] | None = None
+    carried: dict[int, float] = field(default_factory=dict)
 
     def then(self, later: Telemetry) -> Telemetry:
         """These news followed by later ones. What is measured later was not down."""
@@ -40,6 +42,7 @@ class Telemetry:
             (self.links_down - measured) | later.links_down,
             self.nodes_down | later.nodes_down,
             self.held if later.held is None else later.held,
+            self.carried | later.carried,
         )
 
 

@@ -1,28 +1,19 @@
-"""A sample: what a link can carry, or what it carried, at a moment. The one form in which telemetry comes in.
+"""A sample: what a link can carry, or what it carried, at a moment. All sources of telemetry make this one form.
 
-Over HTTP (``POST /networks/{name}/telemetry``) samples are a JSON object::
-
-    {"samples": [{"src": "gpu0", "dst": "gpu1", "kind": "capacity", "rate_Bps": 2.5e9, "time_s": 1795447321.5}]}
-
-``rate_Bps`` is in bytes/s, ``time_s`` in seconds since 1970 (UTC).
+Over HTTP, and in files, samples are :mod:`telemetry objects <stretto.formats.telemetry>`: one for each moment, with
+``time``, and for each link a ``bandwidth``, ``down`` or ``carried``.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
+from datetime import UTC, datetime
+from itertools import groupby
 from typing import Any, NamedTuple
-
-from ...model.errors import InputError
-from ...topologies.values import check_keys, entry, shown
 
 CAPACITY, CARRIED = KINDS = ("capacity", "carried")
 """What a rate is: what the link can carry (0: the link is down), or what it carried on average since the sample before,
 which says nothing about what it could have."""
-
-ENTRIES = ("src", "dst", "kind", "rate_Bps", "time_s")
-
-MOST = sys.float_info.max
 
 Link = tuple[str, str]
 """A link by the names of its nodes: the one that sends, the one that receives."""
@@ -50,33 +41,20 @@ class Sample(NamedTuple):
         return self.src, self.dst
 
 
-def samples_of(document: Any, where: str) -> list[Sample]:
-    """The samples of a JSON object.
-
-    Raises:
-        InputError: it is not of the form of the module's text; names the place.
-    """
-    check_keys(document, ("samples",), where)
-    return [_sample(data, f"{where}, sample {i}") for i, data in enumerate(entry(document, "samples", list, where))]
-
-
-def _sample(data: Any, where: str) -> Sample:
-    check_keys(data, ENTRIES, where)
-    kind = entry(data, "kind", str, where)
-    if kind not in KINDS:
-        raise InputError(f"kind {shown(kind)} is none of {', '.join(KINDS)}", where)
-    rate, at_s = (_number(data.get(name), name, where) for name in ("rate_Bps", "time_s"))
-    return Sample(entry(data, "src", str, where), entry(data, "dst", str, where), kind, rate, at_s)
+def telemetry_objects(samples: Iterable[Sample]) -> list[dict[str, Any]]:
+    """The telemetry objects of samples, one for each moment, in the order of time."""
+    ordered = sorted(samples, key=lambda s: s.at_s)
+    return [
+        {"time": _text(at_s), "links": [{"src": s.src, "dst": s.dst} | _value(s) for s in at_once]}
+        for at_s, at_once in groupby(ordered, key=lambda s: s.at_s)
+    ]
 
 
-def _number(value: object, name: str, where: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= MOST:
-        raise InputError(f"{name!r} must be a finite number, not {shown(value)}", where)
-    return float(value)
+def _text(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s, UTC).isoformat()
 
 
-def document_of(samples: Iterable[Sample]) -> dict[str, Any]:
-    """The JSON object of samples."""
-    return {
-        "samples": [{"src": s.src, "dst": s.dst, "kind": s.kind, "rate_Bps": s.rate, "time_s": s.at_s} for s in samples]
-    }
+def _value(sample: Sample) -> dict[str, Any]:
+    if sample.kind == CARRIED:
+        return {"carried": sample.rate}
+    return {"bandwidth": sample.rate} if sample.rate else {"down": True}
