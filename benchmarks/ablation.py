@@ -59,7 +59,9 @@ PARTS: dict[str, tuple[str, Any]] = {
         f"{FOREST}.filling.Filling.weights", property(lambda self: self.share / self.share.mean())
     ),
     "paths: prices of latency": (f"{PATHS}._latency_counts", lambda *a: False),
-    "all: justification": ("stretto.schedule.dispatch._Problem.justified", lambda self, start, *a: start),
+    "all: justification": (
+        "stretto.schedule.scheduling_problem.SchedulingProblem.justified", lambda self, start, *a: start
+    ),
     "auto: gaps filled": ("stretto.planners.auto.moved_up", lambda plan, budget: plan),
     **{f"auto: {entry.name}": (entry.name, None) for entry in asked_by("auto")},
 }  # fmt: skip

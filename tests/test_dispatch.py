@@ -7,7 +7,7 @@ import pytest
 
 from stretto.model.arrays import Ragged
 from stretto.schedule import kernel_dispatch
-from stretto.schedule.dispatch import route_numbers
+from stretto.schedule.scheduling_problem import route_numbers
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -19,8 +19,8 @@ from ...model.changes import NO_CHANGES
 from ...model.collective import Collective
 from ...model.topology import Topology
 from ...schedule.cutting import messages_cost, powers_up_to
-from ...schedule.dispatch import route_numbers
 from ...schedule.effort import Budget
+from ...schedule.scheduling_problem import route_numbers
 from ...schedule.trees import Trees, sums_to_root
 from .division import divide_data, largest
 from .forest import Forest
