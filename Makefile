@@ -8,7 +8,7 @@ RAY_STAMP := $(VENV)/.installed-ray
 KERNEL_STAMP := $(VENV)/.compiled
 KERNELS := $(shell find src/stretto -name 'kernel_*.py' -o -path '*/kernels/*.py')
 # what finds most faults in a minute: digests, damaged plans, real bytes, and few examples of the contract
-QUICK := golden mutants oracle contract/test_cli.py test_architecture.py test_collective.py test_registry.py \
+QUICK := golden mutants oracle contract/test_cli.py contract/test_cli_refusals.py test_architecture.py test_collective.py test_registry.py \
   test_simulate.py test_verify.py $(addprefix contract/test_planners.py::, \
   test_every_plan_verifies_and_never_beats_the_bound test_both_speeds_of_the_kernels_give_the_same_plan \
   test_the_simulator_reproduces_every_start_and_the_plan_is_right_in_ready_order_too)

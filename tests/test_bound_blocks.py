@@ -8,41 +8,21 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from stretto.bounds import best_parts, bottleneck, bounds, check_cut, check_parts, check_windows, distances
-from stretto.bounds.block_bounds import _sets, block_bounds, blocks_of, bounds_by_blocks, heavier, is_even
-from stretto.bounds.block_parts import Partition, partitions
-from stretto.bounds.block_windows import PartWindows
+from blocks import NETWORKS, SEEDS, blocks_among, damaged_blocks, named_blocks, nodes_of
+from stretto.bounds import bottleneck, bounds, check_cut, distances
+from stretto.bounds.block_bounds import _sets, block_bounds, bounds_by_blocks, heavier, is_even
 from stretto.bounds.blocks import load_into, rank_symmetry
 from stretto.bounds.cuts import _refined
 from stretto.bounds.latency import latency_path
 from stretto.bounds.messages import without_messages
-from stretto.bounds.parts import MOST_ALONE
-from stretto.bounds.reach import least
 from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
 from stretto.model.kinds import KINDS
 from stretto.model.orbits import dealt
-from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
+from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
 from stretto.planners import run_planner
 from stretto.simulate import simulate
-from stretto.symmetry import find_symmetry
 from stretto.topologies import load_topology
-
-NETWORKS = ["h100:2", "h100:4", "star:6", "fattree:4", "fullmesh:5", "ring:6", "h100:3?message=3us", "sites:3,4"]
-
-
-def blocks_among(topology: Topology, kind: str, size: int, ranks: list[int] | None = None):
-    collective = make_collective(kind, topology, size, ranks=ranks)
-    return collective, blocks_of(topology, collective, rank_symmetry(topology, collective))
-
-
-def nodes_of(mask) -> set[int]:
-    return set(np.flatnonzero(mask).tolist())
-
-
-def named_blocks(spec: str, kind: str, size: int):
-    topology = load_topology(spec)
-    return topology, *blocks_among(topology, kind, size)
 
 
 @pytest.mark.parametrize("spec", NETWORKS)
@@ -52,56 +32,6 @@ def test_one_block_is_the_bottleneck_of_an_allgather(spec):
     tried = [blocks.block(ranks) for own in blocks.sets() for ranks in (own, blocks.ranks & ~own)]
     best = max(check_cut(topology, collective, nodes_of(block.inside)) for block in tried)
     assert best == bottleneck(topology, collective).seconds
-
-
-@pytest.mark.parametrize("spec", NETWORKS)
-def test_the_images_of_one_block_are_the_best_partition(spec):
-    topology = load_topology(spec)
-    collective, blocks = blocks_among(topology, "allreduce", 720_000)
-    found = partitions(blocks)[0]
-    assert len(found.parts) == 1
-    parts = [nodes_of(row) for row in found.inside]
-    assert check_parts(topology, collective, parts) == best_parts(topology, collective).seconds
-
-
-def almost_symmetric(servers: int, gpus: int, seed: int) -> Topology:
-    """Servers of GPUs on rails. One or two NICs of the first server, or of the first two, are slower; sometimes one rail
-    is, or the switch in the first server."""
-    rng = np.random.default_rng(seed)
-    count = servers * gpus
-    fast, nic = rng.choice([100e9, 200e9, 450e9]), rng.choice([20e9, 50e9])
-    hit = rng.choice(gpus * rng.integers(1, 3), rng.integers(1, 3), replace=False)
-    rail, weak = rng.integers(-1, 1), rng.integers(0, 2)
-    links = []
-    for v in range(count):
-        s, g = divmod(v, gpus)
-        out = nic * (0.5 if v in hit else 1.0) * (0.7 if g == rail else 1.0)
-        wide = fast * (0.5 if s == 0 and weak else 1.0)
-        links += [(v, count + s, wide, 3e-7), (count + s, v, wide, 3e-7)]
-        links += [(v, count + servers + g, out, 1e-6), (count + servers + g, v, out, 1e-6)]
-    kinds = [ACCELERATOR] * count + [SWITCH] * (servers + gpus)
-    return make_topology(f"servers-{servers}x{gpus}-{seed}", kinds, links)
-
-
-def damaged_blocks(seed: int, kind: str, size: int):
-    """The blocks of an almost symmetric network; None where no symmetry is left."""
-    topology = almost_symmetric(4 + seed % 4, 2 + seed % 2, seed)
-    collective = make_collective(kind, topology, size)
-    symmetry = find_symmetry(topology)
-    return topology, collective, None if symmetry is None else blocks_of(topology, collective, symmetry)
-
-
-SEEDS = range(12)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_the_best_partition_of_several_orbits_is_that_of_a_search(seed):
-    topology, collective, blocks = damaged_blocks(seed, "allreduce", 720_000)
-    if blocks is not None:
-        found = partitions(blocks)
-        parts = [nodes_of(row) for row in found[0].inside]
-        assert len(parts) == found[0].count
-        assert check_parts(topology, collective, parts) == best_parts(topology, collective).seconds
 
 
 def test_some_seeds_leave_several_orbits():
@@ -116,76 +46,6 @@ def test_the_bottleneck_among_several_orbits_is_that_of_a_search(seed):
         if blocks is not None:
             found = max(b.seconds for b in block_bounds(topology, collective, blocks.symmetry))
             assert found >= float(bottleneck(topology, collective).seconds) * (1 - 1e-9)
-
-
-def windows_of(partition: Partition, collective) -> float:
-    """The bound by the windows of a partition, as :mod:`stretto.bounds.block_bounds` finds it."""
-    windows, topology = PartWindows(partition), partition.blocks.topology
-    entries = [(part.times, *windows.waits(number)) for number, part in enumerate(partition.parts)]
-    width = np.concatenate([times * topology.bandwidth[links] for times, links, _ in entries])
-    needed = 2.0 * (partition.count - 1) * collective.size_bytes
-    return least(np.concatenate([waits for *_, waits in entries]), width, needed)
-
-
-def firsts_of(partition: Partition) -> list[int]:
-    """For each part the image of the rank that was taken for the part that stands for it, in the order of ``inside``."""
-    windows, out = PartWindows(partition), []
-    placed: dict[int, int] = {}
-    for part, first in zip(partition.parts, windows.first, strict=True):
-        begin = placed.get(part.lead, 0)
-        placed[part.lead] = begin + part.times
-        images = partition.elements(part.lead)[begin : begin + part.times]
-        out += partition.blocks.symmetry.image(images, first).tolist()
-    return out
-
-
-@pytest.mark.parametrize("spec", ["h100:3", "star:6", "fattree:4", "fullmesh:5", "ring:6"])
-def test_the_windows_of_one_part_are_those_of_all(spec):
-    topology = load_topology(spec)
-    collective, blocks = blocks_among(topology, "allreduce", 7200)
-    for partition in partitions(blocks):
-        seconds, first = windows_of(partition, collective), firsts_of(partition)
-        again = check_windows(topology, collective, [nodes_of(row) for row in partition.inside], first, first)
-        assert seconds <= again * (1 + 1e-9)
-        assert seconds >= 0.8 * again
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_the_windows_of_a_few_parts_are_those_of_all(seed):
-    topology, collective, blocks = damaged_blocks(seed, "allreduce", 720_000)
-    for partition in partitions(blocks) if blocks is not None else []:
-        first = firsts_of(partition)
-        again = check_windows(topology, collective, [nodes_of(row) for row in partition.inside], first, first)
-        assert windows_of(partition, collective) == pytest.approx(again, rel=1e-9)
-
-
-@pytest.mark.parametrize("spec", ["h100:4", "h100:5"])
-def test_accelerators_outside_the_collective_join_one_part(spec):
-    topology = load_topology(spec)
-    ranks = topology.accelerators[:-8].tolist()
-    check_partitions(topology, *blocks_among(topology, "allreduce", 720_000, ranks))
-
-
-def test_accelerators_outside_the_collective_join_the_part_of_their_server():
-    topology = load_topology("h100:5")
-    ranks = topology.accelerators.reshape(5, 8)[:, :4].ravel().tolist()
-    collective, blocks = blocks_among(topology, "allreduce", 720_000, ranks)
-    check_partitions(topology, collective, blocks)
-    # five servers, each of eight NICs
-    assert partitions(blocks)[0].seconds_per_unit == Fraction(
-        4 * int(blocks.units.min()), 5 * 8 * int(blocks.units.min()) ** 2
-    )
-
-
-def check_partitions(topology: Topology, collective, blocks):
-    for partition in partitions(blocks):
-        parts = [nodes_of(row) for row in partition.inside]
-        assert len(parts) == partition.count
-        check_parts(topology, collective, parts)  # each node that adds is in one of them
-        first = firsts_of(partition)
-        assert windows_of(partition, collective) <= check_windows(topology, collective, parts, first, first) * (
-            1 + 1e-9
-        )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -338,15 +198,6 @@ def test_where_the_network_is_not_symmetric_a_search_finds_bounds():
     collective = make_collective("allreduce", topology, 1000)
     assert rank_symmetry(topology, collective) is None
     assert bounds_by_blocks(topology, Workload((collective,))) is None
-
-
-def test_partitions_of_a_large_symmetric_network_need_no_search():
-    topology = load_topology("h100:16")
-    collective = make_collective("allreduce", topology, 10**9)
-    assert len(collective.ranks) >= MOST_ALONE
-    found = best_parts(topology, collective)
-    assert found.seconds == Fraction(30 * 10**9, 16 * 400 * 10**9)
-    assert check_parts(topology, collective, [nodes_of(row) for row in found.inside]) == found.seconds
 
 
 @pytest.mark.parametrize("kind", ["allreduce", "reducescatter", "reduce"])

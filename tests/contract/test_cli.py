@@ -5,19 +5,16 @@ Commands run in this process, where kernels are loaded once; some run in a proce
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import shlex
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from command_line import COMMAND, answer, stretto
 from stretto import __version__ as stretto_version
-from stretto import cli
 from stretto.model.targets import MESSAGE_S
 from tls_files import OPTIONS
 
@@ -25,33 +22,6 @@ PLAN_KEYS = {
     "planner", "topology", "collective", "ranks", "size_bytes", "shard_bytes", "chunks", "transfers", "completion_s",
     "bound_s", "completion_over_bound", "algorithm_bandwidth", "planning_s", "planning_cpu_s", "verified",
 }  # fmt: skip
-
-
-COMMAND = [sys.executable, "-m", "stretto"]
-
-
-def run_here(words: list[str], cwd: Path | None) -> subprocess.CompletedProcess:
-    """Run ``stretto WORDS`` in this process."""
-    stdout, stderr = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as end:
-        patch.setattr(sys, "argv", ["stretto", *words])
-        patch.chdir(cwd or Path.cwd())
-        with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
-            cli.main()
-    return subprocess.CompletedProcess(words, end.value.code or 0, stdout.getvalue(), stderr.getvalue())
-
-
-def stretto(*arguments: object, code: int = 0, cwd: Path | None = None, apart: bool = False):
-    """Run ``stretto ARGUMENTS``; if ``apart``, in a process of its own."""
-    words = [*map(str, arguments)]
-    done = subprocess.run(COMMAND + words, capture_output=True, text=True, cwd=cwd) if apart else run_here(words, cwd)
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    return done
-
-
-def answer(*arguments: object) -> dict:
-    return json.loads(stretto(*arguments, "--json").stdout)
 
 
 @pytest.fixture(scope="module")
@@ -294,88 +264,6 @@ def test_an_order_is_found_written_and_drawn(tmp_path):
     assert shown.splitlines()[-4:] == ["0\tgpu0", "1\tgpu1", "2\tgpu2", "3\tgpu3"]
 
 
-GLOO_ORDER = ["order", "-t", "ring:4", "--library", "gloo", "--collective", "allreduce", "--size", "1MB"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["plan", "allgather", "-t", "rign:4", "--size", "1KB"], "did you mean ring"),
-        (["plan", "allgatter", "-t", "ring:4", "--size", "1KB"], "no collective"),
-        (["plan", "allgather", "-t", "ring:4"], "either --size or --shard"),
-        (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "--shard", "1KB"], "either --size or --shard"),
-        (["plan", "allgather", "-t", "ring:4", "--size", "much"], "not a size"),
-        (["plan", "allgather", "-t", "ring:4", "--size", "2"], "raise the size"),
-        (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "-p", "oracle"], "no planner 'oracle'"),
-        (["plan", "alltoall", "-t", "ring:4", "--size", "1KB", "-p", "mtegcca"], "does not serve alltoall"),
-        (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "--option", "x=1"], "no option 'x'"),
-        (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "--option", "x"], "name=value"),
-        (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "-o", "none/p.parquet"], "cannot be written"),
-        (["compare", "allgather", "-t", "ring:4", "--size", "1KB", "-o", "none/p.html"], "cannot be written"),
-        (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "-o", "."], "is a folder"),
-        (["verify", "none.parquet"], "cannot be read"),
-        (["export", "none.parquet", "--to", "csv", "-o", "x"], "cannot be read"),
-        (["report", "none.parquet", "-o", "x.html"], "cannot be read"),
-        (["topologies", "ring:4", "--plot", "x.png"], "svg"),
-        (["topologies", "cloud:aws:us-est-1"], "did you mean aws:us-"),
-        (["plan", "allgather", "-t", "ring:4", "--size", "1MB", "--objective", "cost"], "no link has a price"),
-        (["plan", "allgather", "-t", "ring:4", "--size", "1MB", "--objective", "price"], "none of time, cost"),
-        (["topologies", "compose"], "give at least one SERVER"),
-        (["topologies", "compose", "none.txt", "--servers", "2"], "none.txt: cannot be read"),
-        (["topologies", "compose", "h100", "--servers", "0"], "--servers: '0' is not a whole number of at least 1"),
-        (["topologies", "compose", "h100", "--fabric", "rials"], "rials: is no fabric; there are rails"),
-        (["topologies", "compose", "h100", "--nics", "some"], "'some'"),
-        (["topologies", "ring:4", "--servers", "2"], "--servers"),
-        (["topologies", "ring:4", "ring:5"], "give one topology"),
-        (["compare", "allgather", "-t", "ring:4", "--size", "1KB", "--chunks", "some"], "number of chunks"),
-        (["plan", "alltoallv", "-t", "ring:4", "--size", "1KB"], "alltoallv needs a matrix"),
-        (["plan", "allgather", "-t", "ring:4", "--demand", "none.csv"], "allgather has no matrix"),
-        (["plan", "alltoallv", "-t", "ring:4", "--demand", "none.csv"], "none.csv: cannot be read"),
-        (["plan", "alltoallv", "-t", "ring:4", "--demand", "none.csv", "--size", "1KB"], "leave out --size"),
-        (["plan", "allgather"], "missing option '-t'"),
-        (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "--chunk", "2"], "--chunks"),
-        (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "--chunks", "0"], "greater than or equal to 1"),
-        (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "-p", "forrest"], "did you mean forest?"),
-        (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "-p", "swot"], "it has no optical planes"),
-        (
-            ["plan", "allgather", "-t", "ring:4", "--size", "1KB", "--effort", "hard"],
-            "there are quick, normal, thorough",
-        ),
-        (
-            ["plan", "allgather", "-t", "ring:4", "--size", "1KB", "-p", "mine.py:star"],
-            "mine.py: there is no such file",
-        ),
-        (["compare", "allgather", "-t", "ring:4", "--size", "1KB", "-p", "ring,mine.py"], "name a planner in it"),
-        (["planners", "forrest"], "did you mean forest?"),
-        (["draw"], "no such command"),
-        (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "--seed", "-1"], "greater than or equal to 0"),
-        (["plan", "algather", "-t", "ring:4", "--size", "1KB"], "did you mean allgather?"),
-        (
-            ["plan", "scatter", "-t", "ring:4", "--size", "1KB", "--for", "mscl"],
-            "error: --for: there is no target 'mscl'",
-        ),
-        (["tune", "scatter", "-t", "ring:4", "--for", "msccl"], "error: msccl does not run scatter"),
-        (["export", "x.json", "-t", "h100:2", "--to", "nccl", "-o", "pack"], "--topology: is given beside x.json"),
-        (["order", "-t", "ring:4", "--library", "glue"], "no library 'glue'; there are nccl"),
-        (
-            ["plan", "allreduce", "-t", "ring:4", "--size", "1MB", "--for", "msccl2"],
-            "--for: there is no target 'msccl2'",
-        ),
-        (["order", "-t", "ring:4", "--library", "glo"], "no library 'glo'; did you mean gloo?"),
-        (["order", "-t", "ring:4", "--library", "gloo", "--collective", "allreduce"], "give a collective and its size"),
-        ([*GLOO_ORDER, "--to", "slurm"], "--to: give a file with -o"),
-        ([*GLOO_ORDER, "-o", "x", "--to", "post"], "no format 'post'"),
-    ],
-)
-def test_bad_input_gets_one_line_and_writes_nothing(arguments, words, tmp_path):
-    done = stretto(*arguments, code=2, cwd=tmp_path)
-    assert done.stdout == ""
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.count("\n") == 1
-    assert words in done.stderr
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_one_planner_is_shown_with_its_options():
     shown = stretto("planners", "swot").stdout
     assert "--option mode=fast" in shown
@@ -469,24 +357,3 @@ def test_export_to_nccl_writes_a_folder_for_a_topology_or_the_network_of_a_plan(
     assert (of_topology["servers"], of_topology["gpu"], of_topology["ordering"]["proven"]) == (2, "v100", True)
     assert of_plan["graphs"] == of_topology["graphs"] and "no plan" in of_plan["notes"][0]
     assert "wrote 9 files" in stretto("export", "-t", "ndv2:2", "--to", "nccl", "-o", tmp_path / "r").stdout
-
-
-@pytest.mark.parametrize(
-    ("words", "why"),
-    [
-        ("-t ndv2:2 --to nccl -o {}", "there already"),
-        ("-t mi300x:2 --to nccl -o new", "NVIDIA"),
-        ("-t ndv2:2 --to nccl --gpu z80 -o new", "--gpu: there is no GPU 'z80'"),
-        ("--to nccl -o new", "give a topology"),
-        ("-t ndv2:2 --to nccl --ranks 0 -o new", "hold all ranks"),
-        ("-t ndv2:2 --to csv -o new", "--to nccl"),
-        ("--to csv -o new", "name the plan or table"),
-        ("-t ndv2:2 --to nothing -o new", "cross-connects-csv, nccl"),
-    ],
-)
-def test_what_export_to_nccl_refuses_is_one_line(words, why, tmp_path):
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "file").write_text("")
-    done = stretto("export", *words.format(tmp_path / "full").split(), code=2, cwd=tmp_path)
-    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1 and why in done.stderr
-    assert not (tmp_path / "new").exists()
