@@ -36,7 +36,10 @@ def test_samples_become_telemetry_objects_one_for_each_moment():
         Sample(b, a, CAPACITY, 0.0, NOW),
     ]
     assert telemetry_objects(samples) == [
-        {"time": "2026-11-23T15:22:01.500000+00:00", "links": [{"src": a, "dst": b, "bandwidth": 4e9}, {"src": b, "dst": a, "down": True}]},
+        {
+            "time": "2026-11-23T15:22:01.500000+00:00",
+            "links": [{"src": a, "dst": b, "bandwidth": 4e9}, {"src": b, "dst": a, "down": True}],
+        },
         {"time": "2026-11-23T15:22:02.500000+00:00", "links": [{"src": a, "dst": b, "carried": 0.0}]},
     ]
 

@@ -1,0 +1,103 @@
+"""A real Prometheus for tests: Debian's package `prometheus`, or the program that STRETTO_TEST_PROMETHEUS names.
+
+It reads metrics that the test writes: the test serves them over HTTP, and Prometheus scrapes them from there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import threading
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from queue import SimpleQueue
+
+import pytest
+
+PROGRAM = os.environ.get("STRETTO_TEST_PROMETHEUS") or shutil.which("prometheus")
+
+needs_prometheus = pytest.mark.skipif(PROGRAM is None, reason="needs Prometheus (apt-get install prometheus)")
+
+
+class Exporter:
+    """Serves metrics as text.
+
+    Attributes:
+        metrics: what it serves.
+        scraped: gets what was served, each time.
+    """
+
+    def __init__(self) -> None:
+        self.metrics = ""
+        self.scraped: SimpleQueue[str] = SimpleQueue()
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                text = outer.metrics
+                self.send_response(200)
+                self.send_header("Content-Type", "text/plain; version=0.0.4")
+                self.end_headers()
+                self.wfile.write(text.encode())
+                outer.scraped.put(text)
+
+            def log_message(self, *_):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.port = self.server.server_address[1]
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def wait_for(self, metrics: str) -> None:
+        """Until these metrics were scraped, and one scrape more, so that those are in Prometheus' database."""
+        self.metrics = metrics
+        for _ in range(2):
+            while self.scraped.get(timeout=20) != metrics:
+                pass
+
+
+@contextlib.contextmanager
+def prometheus(folder: Path) -> Iterator[tuple[str, Exporter]]:
+    """The address of a Prometheus that scrapes an exporter five times a second."""
+    assert PROGRAM is not None
+    exporter = Exporter()
+    job = {"job_name": "node", "honor_labels": True, "static_configs": [{"targets": [f"127.0.0.1:{exporter.port}"]}]}
+    config = {"global": {"scrape_interval": "200ms", "scrape_timeout": "200ms"}, "scrape_configs": [job]}
+    (folder / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
+    command = [PROGRAM, f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data",
+               "--web.listen-address=127.0.0.1:0", "--log.level=info"]  # fmt: skip
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    assert process.stderr is not None
+    try:
+        yield f"http://127.0.0.1:{_port(process)}", exporter
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+        exporter.server.shutdown()
+
+
+def _port(process: subprocess.Popen[str]) -> int:
+    """The port that it says it listens on, when it serves."""
+    port = None
+    for line in process.stderr:
+        if found := re.search(r"[Ll]istening on.*127\.0\.0\.1:(\d+)", line):
+            port = int(found[1])
+        if "ready to receive" in line and port is not None:
+            threading.Thread(target=process.stderr.read, daemon=True).start()
+            return port
+    raise AssertionError("Prometheus did not start")
+
+
+def query(url: str, promql: str, at_s: float) -> list[dict[str, object]]:
+    """What Prometheus answers for a moment, without stretto."""
+    asked = urllib.parse.urlencode({"query": promql, "time": at_s})
+    with urllib.request.urlopen(f"{url}/api/v1/query?{asked}") as response:
+        return json.load(response)["data"]["result"]
