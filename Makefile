@@ -5,15 +5,17 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 DOCS_STAMP := $(VENV)/.installed-docs
 RAY_STAMP := $(VENV)/.installed-ray
+# --no-compile: Python compiles each file that is imported; of all the others in these packages pip would for 40 s
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 KERNEL_STAMP := $(VENV)/.compiled
 KERNELS := $(shell find src/stretto -name 'kernel_*.py' -o -path '*/kernels/*.py')
 # what finds most faults in a minute: digests, damaged plans, real bytes, and few examples of the contract
-QUICK := golden mutants oracle contract/test_cli.py contract/test_cli_refusals.py test_architecture.py test_collective.py test_registry.py \
-  test_simulate.py test_verify.py $(addprefix contract/test_planners.py::, \
+QUICK := golden mutants oracle contract/test_cli.py contract/test_cli_refusals.py test_architecture.py \
+  test_collective.py test_registry.py test_simulate.py test_verify.py $(addprefix contract/test_planners.py::, \
   test_every_plan_verifies_and_never_beats_the_bound test_both_speeds_of_the_kernels_give_the_same_plan \
   test_the_simulator_reproduces_every_start_and_the_plan_is_right_in_ready_order_too)
 
-.PHONY: help setup demo picture test quick check format bench docs clean
+.PHONY: help setup packages demo picture test quick check format bench docs clean
 help: ## what each target does
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
@@ -25,16 +27,21 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV) || \
 	  { echo "the venv module is missing: apt-get install python3-venv"; exit 1; }
 	@echo "installing stretto into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,torch]'
+	@$(INSTALL) -e '.[dev,torch]'
 	@touch $@
 
 $(DOCS_STAMP): $(STAMP)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@$(INSTALL) -e '.[docs]'
 	@touch $@
 
 $(RAY_STAMP): $(STAMP)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[ray]'
+	@$(INSTALL) -e '.[ray]'
 	@touch $@
+
+packages: ## install what check, test and docs need, one set after another, as pip wants it
+	@$(MAKE) --no-print-directory $(STAMP)
+	@$(MAKE) --no-print-directory $(DOCS_STAMP)
+	@$(MAKE) --no-print-directory $(RAY_STAMP)
 
 $(KERNEL_STAMP): $(STAMP) $(KERNELS)
 	@echo "compiling kernels, about a minute ..."
