@@ -8,10 +8,13 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from stretto.model.kinds import BY_NAME
+
+pytestmark = pytest.mark.xdist_group("architecture")  # one process reads all files, once
 
 SOURCE = Path(__file__).parents[1] / "src" / "stretto"
 
@@ -66,26 +69,55 @@ def module_of(file: Path) -> tuple[str, ...]:
 MODULES = {module_of(file): file for file in sorted(SOURCE.rglob("*.py"))}
 
 
+class Facts(NamedTuple):
+    """What a file says that these tests ask for, from one reading.
+
+    Attributes:
+        imports: the modules below stretto; names that are no modules count as the module that has them.
+        outside: the packages that are named in full.
+        names: the names that are imported.
+        raised: the texts of what is raised.
+        compared: for each comparison its line and the constants in it that can be words.
+    """
+
+    imports: set[tuple[str, ...]]
+    outside: set[str]
+    names: set[str]
+    raised: list[str]
+    compared: list[tuple[int, set[object]]]
+
+
 @cache
-def imports_of(file: Path) -> set[tuple[str, ...]]:
-    """The modules below stretto that a file imports; names that are no modules count as the module that has them."""
+def facts_of(file: Path) -> Facts:
     package = file.relative_to(SOURCE).parent.parts
-    found = set()
+    facts = Facts(set(), set(), set(), [], [])
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.ImportFrom):
-            if node.level:
-                base = package[: len(package) - node.level + 1]
-            elif (node.module or "").split(".")[0] == "stretto":
-                base = ()
-            else:
-                continue
+            facts.names.update(alias.name for alias in node.names)
             module = (node.module or "").split(".") if node.module else []
-            path = (*base, *(module if node.level else module[1:]))
-            for alias in node.names:
-                found.add((*path, alias.name) if (*path, alias.name) in MODULES else path)
+            if not node.level:
+                facts.outside.add(module[0])
+                if module[0] != "stretto":
+                    continue
+            path = (*package[: len(package) - node.level + 1], *module) if node.level else tuple(module[1:])
+            facts.imports.update(
+                (*path, alias.name) if (*path, alias.name) in MODULES else path for alias in node.names
+            )
         elif isinstance(node, ast.Import):
-            found |= {tuple(a.name.split(".")[1:]) for a in node.names if a.name.startswith("stretto.")}
-    return found
+            facts.names.update(alias.name for alias in node.names)
+            facts.outside.update(alias.name.split(".")[0] for alias in node.names)
+            facts.imports.update(tuple(a.name.split(".")[1:]) for a in node.names if a.name.startswith("stretto."))
+        elif isinstance(node, ast.Raise):
+            facts.raised.extend(
+                n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)
+            )
+        elif isinstance(node, ast.Compare):
+            facts.compared.append((node.lineno, {c.value for c in ast.walk(node) if isinstance(c, ast.Constant)}))
+    return facts
+
+
+def imports_of(file: Path) -> set[tuple[str, ...]]:
+    return facts_of(file).imports
 
 
 MACHINE = ("runtime", "native", "machine")
@@ -126,10 +158,7 @@ def test_the_verifier_and_the_simulator_share_only_the_nouns_and_the_loader_of_k
 def test_a_kernel_imports_nothing_but_kernels(module):
     file = MODULES[tuple(module.split("."))]
     assert all(is_kernel(path) for path in imports_of(file))
-    tree = ast.parse(file.read_text())
-    outside = {n.module.split(".")[0] for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and not n.level}
-    outside |= {a.name.split(".")[0] for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
-    assert outside <= KERNEL_IMPORTS
+    assert facts_of(file).outside <= KERNEL_IMPORTS
 
 
 @pytest.mark.parametrize("module", [".".join(m) for m in MODULES if m and m[-1].startswith("kernel_")])
@@ -153,11 +182,7 @@ def test_help_imports_nothing_that_is_slow():
 def test_errors_of_the_library_do_not_speak_of_flags():
     for module, file in MODULES.items():
         if module[:1] != ("cli",):
-            raised = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Raise)]
-            texts = [
-                n.value for r in raised for n in ast.walk(r) if isinstance(n, ast.Constant) and isinstance(n.value, str)
-            ]
-            assert not [text for text in texts if re.search(r"(^|\s)--[a-z]", text)], file
+            assert not [text for text in facts_of(file).raised if re.search(r"(^|\s)--[a-z]", text)], file
 
 
 @pytest.mark.parametrize("part", ["planners", "schedule", "bounds", "choose"])
@@ -166,9 +191,7 @@ def test_no_clock_is_read_where_plans_are_decided(part):
     clocks = {"monotonic", "perf_counter", "process_time", "thread_time", "time", "clock"}
     for module, file in MODULES.items():
         if module[:1] == (part,) and module != ("planners", "run"):
-            imported = [n for n in ast.walk(ast.parse(file.read_text())) if isinstance(n, ast.ImportFrom | ast.Import)]
-            names = {alias.name for n in imported for alias in n.names}
-            assert not names & clocks, file
+            assert not facts_of(file).names & clocks, file
 
 
 def test_only_the_table_of_kinds_knows_kinds_of_collectives_by_name():
@@ -176,10 +199,8 @@ def test_only_the_table_of_kinds_knows_kinds_of_collectives_by_name():
     for module, file in MODULES.items():
         if module[:1] == ("formats",) or module == ("model", "kinds"):
             continue
-        for n in ast.walk(ast.parse(file.read_text())):
-            if isinstance(n, ast.Compare):
-                words = {c.value for c in ast.walk(n) if isinstance(c, ast.Constant)}
-                assert not words & {*BY_NAME}, f"{file}:{n.lineno}"
+        for line, words in facts_of(file).compared:
+            assert not words & {*BY_NAME}, f"{file}:{line}"
 
 
 OWN_PROCESSES = {("runtime", "local"), ("studies", "engines"), ("cli", "compiling")}
