@@ -28,9 +28,14 @@ settings.load_profile("stretto")
 LONG = (
     "test_example_training", "test_torchrun", "test_mtegcca_is_within_5_percent", "test_torch_stress",
     "test_a_killed_study_resumes", "test_torch.py", "test_generated_cells_have", "test_examples", "README", "test_emulator",
-    "test_survey",
+    "test_survey", "test_lanes", "test_measuring", "test_torchft", "test_torch_own_tests", "targets.md", "test_sums_go_on",
 )  # fmt: skip
-"""Parts of the names of tests that take longest: each runs alone for 5 to 20 s."""
+"""Parts of the names of tests that take longest: each runs alone for 5 to 30 s."""
+
+
+def pytest_xdist_auto_num_workers(config):
+    """One process more than there are cores: some tests wait for slow links, for time-outs, or for processes."""
+    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 1
 
 
 def pytest_collection_modifyitems(items):
