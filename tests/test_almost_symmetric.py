@@ -48,21 +48,14 @@ def planned(kind: str, topology: Topology, size: int) -> SymmetricPlan:
 
 @pytest.mark.parametrize("damage", ["slow", "dead", "kinds"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_within_a_tenth_of_the_bound(kind, damage):
-    plan = planned(kind, damaged(8, damage), 10**9)
-    assert verify(plan).ok, verify(plan)
-    least = bounds(plan.topology, plan.workload)[0].seconds
-    assert least <= simulate(plan).completion_s <= 1.1 * least
-
-
-@pytest.mark.parametrize("damage", ["slow", "dead", "kinds"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_images_are_a_plan(kind, damage):
-    plan = planned(kind, damaged(4, damage), 1_000_003)
+def test_images_are_a_plan_within_a_tenth_of_the_bound(kind, damage):
+    plan = planned(kind, damaged(4, damage), 1_000_000_003)
     plain = plan.expand()
     assert verify(plan).ok, verify(plan)
     assert verify(plain).ok, verify(plain)
     assert simulate(plain).completion_s == pytest.approx(simulate(plan).completion_s, rel=1e-9)
+    least = bounds(plan.topology, plan.workload)[0].seconds
+    assert least <= simulate(plan).completion_s <= 1.1 * least
 
 
 def test_a_rank_that_no_element_moves_sends_its_piece_in_as_many_chunks_as_there_are_elements():
