@@ -98,7 +98,7 @@ def test_bad_input_gets_one_line_and_writes_nothing(arguments, words, tmp_path):
         ("-t ndv2:2 --to nccl --ranks 0 -o new", "hold all ranks"),
         ("-t ndv2:2 --to csv -o new", "--to nccl"),
         ("--to csv -o new", "name the plan or table"),
-        ("-t ndv2:2 --to nothing -o new", "cross-connects-csv, nccl"),
+        ("-t ndv2:2 --to nothing -o new", "cross-connects-csv, sonic-patches, nccl"),
     ],
 )
 def test_what_export_to_nccl_refuses_is_one_line(words, why, tmp_path):

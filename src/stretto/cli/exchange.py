@@ -40,7 +40,7 @@ def export(
         str,
         Option(
             help="Format: parquet, json, csv, trace (Perfetto, Chrome), msccl, mscclpp, mscclpp-dsl, chakra, "
-            "cross-connects, cross-connects-csv or nccl.",
+            "cross-connects, cross-connects-csv, sonic-patches or nccl.",
             autocompletion=arguments.complete_format,
         ),
     ],

@@ -47,7 +47,7 @@ class Exporter:
 
 def exporters() -> dict[str, Exporter]:
     """The formats of ``stretto export --to``, by name and alias."""
-    from . import chakra, crossconnect, msccl, mscclpp, mscclpp_dsl, native, table, trace
+    from . import chakra, crossconnect, msccl, mscclpp, mscclpp_dsl, native, sonic_patches, table, trace
 
     known = (
         Exporter("parquet", "the plan, as stretto reads it", lambda t, path: native.write_parquet(t.plan, path),
@@ -68,6 +68,7 @@ def exporters() -> dict[str, Exporter]:
                  _naming("chakra", chakra.write), ("et",), by_rank=True, ending="chakra", check=chakra.check),
         Exporter("cross-connects-csv", "the same, a row a circuit made or broken", crossconnect.write_csv,
                  ending="csv"),
+        Exporter("sonic-patches", "the same as JSON patches for optical switches that run SONiC", sonic_patches.write),
     )  # fmt: skip
     return {name: e for e in known for name in (e.name, *e.aliases)}
 

@@ -22,8 +22,8 @@ FORMAT, VERSION = "stretto-cross-connects", 1
 HEADER = ("switch", "turn", "start_s", "end_s", "slack_s", "action", "in_port", "out_port", "from", "to")
 
 
-def _switches(timeline: Timeline, path: str) -> list[dict[str, Any]]:
-    """For each plane of a simulated plan its turns, in order."""
+def switches_of(timeline: Timeline, path: str) -> list[dict[str, Any]]:
+    """For each plane of a simulated plan its ports, its first circuits and its turns, in order."""
     plan = timeline.plan
     if not plan.topology.planes:
         raise InputError("the plan has no optical planes, so there is nothing to cross-connect", path)
@@ -61,7 +61,7 @@ def write_json(timeline: Timeline, path: str) -> None:
         "version": VERSION,
         "topology": timeline.plan.topology.name,
         "completion_s": timeline.completion_s,
-        "switches": _switches(timeline, path),
+        "switches": switches_of(timeline, path),
     }
     with atomic_file(path) as file:
         json.dump(document, file)
@@ -73,7 +73,7 @@ def write_csv(timeline: Timeline, path: str) -> None:
     with atomic_file(path) as file:
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow(HEADER)
-        for switch in _switches(timeline, path):
+        for switch in switches_of(timeline, path):
             names = switch["ports"]
             for number, turn in enumerate(switch["turns"]):
                 for action in ("break", "make"):

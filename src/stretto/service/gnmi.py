@@ -18,8 +18,20 @@ from ..topologies.values import entry, shown
 TARGET_ENTRIES = ("target", "insecure", "ca", "certificate", "key", "username_variable", "password_variable")
 
 
+REFUSALS = ("NOT_FOUND", "INVALID_ARGUMENT", "PERMISSION_DENIED", "UNAUTHENTICATED", "FAILED_PRECONDITION", "ABORTED")
+"""Codes of gRPC with which a target answers a call that it does not serve; the connection is as good as before."""
+
+
 class GnmiFailed(Exception):
-    """A target could not be reached, did not answer in time, or refused; says which."""
+    """A target could not be reached, did not answer in time, or refused; says which.
+
+    Attributes:
+        missing: it answered that there is nothing at a path.
+    """
+
+    def __init__(self, message: str, missing: bool = False) -> None:
+        self.missing = missing
+        super().__init__(message)
 
 
 class Target(NamedTuple):
@@ -136,10 +148,11 @@ class GnmiClient:
         except Unsupported:
             raise
         except Exception as error:
-            self._let_go()
+            if _code(error) not in REFUSALS:
+                self._let_go()
             if late.is_set():
                 raise GnmiFailed(f"{self.target} did not answer within {self.timeout_s:g} s") from None
-            raise GnmiFailed(f"{self.target}: {_reason(error)}") from None
+            raise GnmiFailed(f"{self.target}: {_reason(error)}", _code(error) == "NOT_FOUND") from None
         finally:
             timer.cancel()
 
@@ -166,6 +179,12 @@ class GnmiClient:
 
 def _joined(prefix: str | None, path: str | None) -> str:
     return "/".join(part for part in (prefix, path) if part)
+
+
+def _code(error: Exception) -> str:
+    """The name of the status with which gRPC ended a call, "" if it did not."""
+    first = getattr(error, "orig_exc", None)
+    return first.code().name if first is not None and hasattr(first, "code") else ""
 
 
 def _reason(error: Exception) -> str:

@@ -1,0 +1,51 @@
+"""SONiC's tables of optical circuit switches: which circuits are in the way of others, and how far each is.
+
+Names and keys are those of :mod:`stretto.formats.sonic_patches`, which says where they are defined. In STATE_DB a
+circuit has ``a_side_status`` and ``b_side_status``, and ``OCS_PORT|1A`` has ``status`` (``blocked``, ``tuning``,
+``tuned`` or ``failed``) and ``target_simplex_port_id``, the end that it is joined with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ...formats.sonic_patches import TABLE, Ends, key_of
+from .driver import FAILED, TUNED, TUNING
+
+CONFIG_DB, STATE_DB = "CONFIG_DB", "STATE_DB"
+CIRCUITS, PORTS = TABLE, "OCS_PORT"
+
+
+def ends_of(key: str, row: object) -> Ends:
+    """The ends of a circuit, by its row, or by its key where the row has none of them."""
+    fields = row if isinstance(row, Mapping) else {}
+    a, _, b = key.rpartition("-")
+    return str(fields.get("a_side", a)), str(fields.get("b_side", b))
+
+
+def in_the_way(table: Mapping[str, Any], wanted: Iterable[Ends]) -> list[str]:
+    """The keys of circuits in CONFIG_DB that hold an end of a wanted circuit and are none of them."""
+    wanted = list(wanted)
+    keys = {key_of(ends) for ends in wanted}
+    taken = {end for ends in wanted for end in ends}
+    return [key for key, row in table.items() if key not in keys and taken.intersection(ends_of(key, row))]
+
+
+def state_of(ends: Ends, circuits: Mapping[str, Any], ports: Mapping[str, Any]) -> str:
+    """How far a circuit is, by STATE_DB's tables; a switch that says nothing of it yet works on it.
+
+    The row of a circuit that was ended may still be there when it is asked for again, so its ports must name each
+    other, too, where they name any.
+    """
+    row = circuits.get(key_of(ends))
+    fields = row if isinstance(row, Mapping) else {}
+    sides = fields.get("a_side_status"), fields.get("b_side_status")
+    if "failed" in sides:
+        return FAILED
+    joined = all(_target(ports.get(end)) in (None, other) for end, other in (ends, ends[::-1]))
+    return TUNED if sides == ("tuned", "tuned") and joined else TUNING
+
+
+def _target(row: object) -> object:
+    return row.get("target_simplex_port_id") if isinstance(row, Mapping) else None

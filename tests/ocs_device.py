@@ -1,0 +1,145 @@
+"""A small optical circuit switch that runs SONiC's tables behind gNMI: it turns slowly, and fails an end on demand.
+
+Every change and every state is checked against a YANG model: the names and types of the high-level design
+(``tests/data/ocs``), and the published modules where STRETTO_SONIC_YANG names the folder of ``sonic-ocs.yang`` and
+``sonic-ocs-states.yang``. Those are not here, since the package that holds them says GPL-3.0.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gnmi_target import GnmiTarget, Refused, Said
+
+yangson = pytest.importorskip("yangson", reason="needs yangson, which checks data against YANG models")
+
+OWN = Path(__file__).parent / "data" / "ocs"
+PUBLISHED = os.environ.get("STRETTO_SONIC_YANG")
+MODULES = ("sonic-ocs", "sonic-ocs-states")
+ROOT = {"CONFIG_DB": "sonic-ocs", "STATE_DB": "sonic-ocs-states"}
+
+
+def model(folder: Path | str) -> Any:
+    """The data model of the two modules in a folder."""
+    named = [
+        {"name": name, "revision": "2024-11-21", "namespace": f"http://github.com/sonic-net/{name}",
+         "conformance-type": "implement"}
+        for name in MODULES
+    ]  # fmt: skip
+    library = {"ietf-yang-library:modules-state": {"module-set-id": "", "module": named}}
+    return yangson.DataModel(json.dumps(library), (str(folder),))
+
+
+MODELS = [model(folder) for folder in (OWN, PUBLISHED) if folder]
+
+
+def check(database: str, tables: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refused if the tables of a database break a model."""
+    keys = {"OCS_PORT": "simplex_port_id", "OCS_CROSS_CONNECT": "cross_connect_id"}
+    root = ROOT[database]
+    data = {
+        table: {f"{table}_LIST": [{keys[table]: k} | row for k, row in rows.items()]} for table, rows in tables.items()
+    }
+    for one in MODELS:
+        try:
+            one.from_raw({f"{root}:{root}": data}).validate(ctype=yangson.enumerations.ContentType.all)
+        except yangson.exceptions.YangsonException as error:
+            raise Refused(f"{database} breaks the model: {error}") from None
+
+
+class OcsDevice:
+    """A switch of some ports.
+
+    Args:
+        ports: how many; port i has the ends iA and iB.
+        looks: how often its state is asked for until a circuit is tuned.
+
+    Attributes:
+        dead: ends that fail when a circuit needs them.
+        sets: the deletes and the adds of each Set.
+        held: while it is not set, nothing becomes tuned.
+    """
+
+    def __init__(self, ports: int, looks: int = 3) -> None:
+        self.looks = looks
+        self.dead: set[str] = set()
+        self.sets: list[tuple[list[str], list[str]]] = []
+        self.held = threading.Event()
+        self.held.set()
+        self.circuits: dict[str, dict[str, str]] = {}
+        self.asked: Counter[str] = Counter()
+        self.ends = [f"{i}{side}" for i in range(1, ports + 1) for side in "AB"]
+        self.lock = threading.Lock()
+        self.target = GnmiTarget(self.answer, self.change)
+
+    def __enter__(self) -> OcsDevice:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.target.__exit__()
+
+    @property
+    def tuned(self) -> list[str]:
+        """The circuits that carry light."""
+        return sorted(key for key, row in self.state()["OCS_CROSS_CONNECT"].items() if set(row.values()) >= {"tuned"})
+
+    def answer(self, path: str) -> list[Said]:
+        origin, database, namespace, table, *rest = path.replace(":/", "/").split("/")
+        assert (origin, namespace, rest) == ("sonic-db", "localhost", [])
+        with self.lock:
+            if database == "STATE_DB":
+                if table == "OCS_CROSS_CONNECT" and self.held.is_set():
+                    self.asked.update(list(self.circuits))
+                tables = self.state()
+            else:
+                tables = {"OCS_CROSS_CONNECT": self.circuits}
+            check(database, tables)
+            if not tables[table]:
+                raise KeyError(path)  # SONiC keeps no table without rows
+            return [Said(f"/sonic-db:{database}/localhost/{table}", json.loads(json.dumps(tables[table])))]
+
+    def change(self, deletes: list[str], updates: list[tuple[str, Any]]) -> None:
+        with self.lock:
+            circuits = dict(self.circuits)
+            for path in deletes:
+                if circuits.pop(_key(path), None) is None:
+                    raise Refused(f"there is no {_key(path)}")
+            circuits |= {_key(path): row for path, row in updates}
+            check("CONFIG_DB", {"OCS_CROSS_CONNECT": circuits})
+            for key, row in circuits.items():
+                if key != f"{row['a_side']}-{row['b_side']}" or not {*row.values()} <= {*self.ends}:
+                    raise Refused(f"{key} is no circuit of this switch")
+            taken = Counter(end for row in circuits.values() for end in row.values())
+            if taken and max(taken.values()) > 1:
+                raise Refused(f"{taken.most_common(1)[0][0]} would be in two circuits")
+            for key in self.circuits.keys() - circuits.keys():
+                del self.asked[key]
+            self.circuits = circuits
+            self.sets.append(([_key(path) for path in deletes], [_key(path) for path, _ in updates]))
+
+    def state(self) -> dict[str, dict[str, dict[str, str]]]:
+        """The tables of STATE_DB."""
+        ports = {end: {"status": "blocked"} for end in self.ends}
+        rows = {}
+        for key, row in self.circuits.items():
+            done = self.asked[key] > self.looks
+            for end, other in ((row["a_side"], row["b_side"]), (row["b_side"], row["a_side"])):
+                status = "failed" if end in self.dead and done else "tuned" if done else "tuning"
+                ports[end] = {"status": status, "target_simplex_port_id": other}
+            statuses = {f"{side}_status": ports[row[side]]["status"] for side in ("a_side", "b_side")}
+            rows[key] = row | statuses
+        return {"OCS_PORT": ports, "OCS_CROSS_CONNECT": rows}
+
+
+def _key(path: str) -> str:
+    prefix, _, key = path.rpartition("/")
+    assert prefix == "sonic-db:/CONFIG_DB/localhost/OCS_CROSS_CONNECT", path
+    return key
