@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -33,6 +34,7 @@ LONG = (
 """Parts of the names of tests that take longest: each runs alone for 5 to 30 s."""
 
 
+@pytest.hookimpl(optionalhook=True)  # so that pytest runs without xdist, too
 def pytest_xdist_auto_num_workers(config):
     """One process more than there are cores: some tests wait for slow links, for time-outs, or for processes."""
     return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 1
