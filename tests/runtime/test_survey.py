@@ -6,6 +6,7 @@ import itertools
 import socket
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
@@ -133,6 +134,15 @@ def test_a_rate_is_not_too_fast_where_packets_waited_at_the_beginning_of_what_co
     # a busy machine delivers nothing from 0.38 to 0.62 s, then all at once: the link is no faster for that
     value, low, _ = rate([received([arrivals([(0.38, 0.62, 0)])], 1.0, 5e-3)], 1.0)
     assert value == pytest.approx(2e6, rel=0.01) and low <= value
+
+
+def test_a_short_stream_that_was_faster_than_the_echoes_is_not_infinitely_fast():
+    # echoes say 3 ms each way, but all was here 2 ms after it was asked for, the first byte after 1 ms
+    one = Arrival(asked_at=1.0, ended_at=1.002, total=64, total_bytes=64_000, first_at=1.001)
+    assert rate([received([one], 1.0, 3e-3)], 1.0)[0] == pytest.approx(64_000 / 1e-3)
+    at_once = replace(one, first_at=one.ended_at)
+    assert rate([received([at_once], 1.0, 3e-3)], 1.0)[0] == pytest.approx(64_000 / 2e-3)
+    assert rate([received([one], 1.0, 0.25e-3)], 1.0)[0] == pytest.approx(64_000 / 1.5e-3)
 
 
 def test_rates_of_several_receivers_add_up_though_they_take_turns():

@@ -240,10 +240,12 @@ def _work(
         turns = [] if circuits is None else circuits.turns
         pipe.send((trace, {chunk: content.digest(output) for chunk, output in outputs.items()}, ended, turns))
         mesh.close()
-    except (EOFError, ConnectionError):
+    except (EOFError, ConnectionError):  # the process that asked for the run is gone
         return
     except StrettoError as error:
         _tell({program.node: pipe}, error)
+    except OSError as error:  # of the place, as an address that the machine does not have
+        _tell({program.node: pipe}, PeerFailed(node_name(plan, program.node), f"its process failed: {error}"))
     finally:
         if circuits is not None:
             try:

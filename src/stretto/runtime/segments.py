@@ -15,9 +15,11 @@ from ..lower import NOTHING, Program
 from ..lower.steps import ChunkSteps, Steps, Version
 
 STAGE_BYTES = 1 << 22
-"""Bytes of a segment, estimated, not tuned: a copy between a device and pinned memory takes some 10 us besides its
-bytes, at 25 GB/s a twentieth of the 0.17 ms of a segment, for which the network waits at first. Half or twice as much
-changes these two shares alone."""
+"""Bytes of a segment. Estimated, not tuned: at 25 GB/s a copy between a device and pinned memory takes 0.17 ms for its
+bytes, and some 10 us besides. The network waits for the first segment of a transfer; smaller segments are there sooner,
+and pay the 10 us more often."""
+ALIGN_BYTES = 64
+"""Transfers begin at multiples of this number of bytes, a cache line; the size of each type of element divides it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,10 +47,10 @@ class Segments(Program):
 
 
 def segments_of(program: Program, crosses: Callable[[int], bool], sizes: Mapping[int, int]) -> Segments:
-    """The transfers between the program's node and others.
+    """The transfers between the program's node and others, as segments.
 
     Args:
-        crosses: whether transfers to and from a node belong to it; the same at both ends.
+        crosses: whether the transfers to and from another node are taken; both ends of a transfer must agree.
         sizes: the bytes of each chunk.
     """
     steps, n = program.steps, program.plan.transfer_count
@@ -94,7 +96,3 @@ class Layout:
             self.places |= spans
             self.of_row[row] = spans
             self.end += -(-size // ALIGN_BYTES) * ALIGN_BYTES
-
-
-ALIGN_BYTES = 64
-"""Transfers begin at multiples of this: a cache line, and more than any number has."""

@@ -18,6 +18,7 @@ first one.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import selectors
 import socket
@@ -69,6 +70,7 @@ class Arrival:
         ended_at: when the last byte came.
         samples: moments, and how much had arrived by then: packets, or bytes where packets are not counted.
         total, total_bytes: how much has arrived in all, in the unit of ``samples`` and in bytes.
+        first_at: when the first byte came; infinite before.
     """
 
     asked_at: float
@@ -76,6 +78,7 @@ class Arrival:
     samples: list[tuple[float, int]] = field(default_factory=list)
     total: int = 0
     total_bytes: int = 0
+    first_at: float = math.inf
 
 
 def stream(
@@ -202,14 +205,14 @@ class _Receiver(_Connection):
         self.sock, self.buffer, self.ended = sock, buffer, False
         self.events = selectors.EVENT_READ
         self.until_s = seconds * (1 + LONGER_SHARE) + LONGER_S
-        self.arrival, self.stopped, self.first_at = Arrival(time.monotonic()), False, 0.0
+        self.arrival, self.stopped = Arrival(time.monotonic()), False
         self.before = _packets(sock)
         sock.send(GO)
 
     @property
     def runs(self) -> bool:
         """Whether bytes have come, and more are to come."""
-        return bool(self.first_at) and not self.ended
+        return self.arrival.first_at < math.inf and not self.ended
 
     def act(self) -> None:
         """Receive what is there."""
@@ -222,11 +225,11 @@ class _Receiver(_Connection):
         now, arrival = time.monotonic(), self.arrival
         self.ended = self.buffer[count - 1] == END
         arrival.total_bytes += count - self.ended
-        self.first_at = self.first_at or now
+        arrival.first_at = min(arrival.first_at, now)
         if self.ended:
             arrival.ended_at, arrival.total = now, self._count()
             self.sock.send(DONE)
-        elif not self.stopped and now - self.first_at > self.until_s:
+        elif not self.stopped and now - arrival.first_at > self.until_s:
             self.stopped = True
             self.sock.send(STOP)
 
@@ -262,7 +265,7 @@ class Received(NamedTuple):
     Attributes:
         curve: the bytes that had arrived at ``STEPS`` + 1 equally distant moments from the beginning to the end of the
             time that was measured; empty if some connection ended before, or nothing was received.
-        took_s: seconds from the first byte that was sent to the last one that arrived.
+        took_s: seconds from the first byte that was sent to the last one that arrived, above 0 where bytes came.
     """
 
     curve: list[float]
@@ -281,7 +284,10 @@ def received(arrivals: Iterable[Arrival], seconds: float, latency_s: float) -> R
     if not streams:
         return Received([], 0, 0.0)
     began = min(a.asked_at for a in streams)
-    took_s = max(a.ended_at for a in streams) - began - 2 * latency_s
+    ended, first = max(a.ended_at for a in streams), min(a.first_at for a in streams)
+    # a busy machine answers echoes late: bytes that were here sooner did not take less than from the first to the last
+    # of them, or, where all came at once, no more than all of the time
+    took_s = max(ended - began - 2 * latency_s, ended - first) or ended - began
     total_bytes = sum(a.total_bytes for a in streams)
     if any(len(a.samples) < 2 or a.samples[-1][0] < began + seconds for a in streams):
         return Received([], total_bytes, took_s)
@@ -302,7 +308,7 @@ def rate(parts: Iterable[Received], seconds: float) -> tuple[float, float, float
     if not senders:
         return 0.0, 0.0, 0.0
     if not all(part.curve for part in senders):
-        whole = sum(part.total_bytes for part in senders) / max(*(part.took_s for part in senders), 1e-9)
+        whole = sum(part.total_bytes for part in senders) / max(part.took_s for part in senders)
         return whole, whole, whole
     curve = np.sum([part.curve for part in senders], axis=0)
     first = round(STEPS * WARM_SHARE)
