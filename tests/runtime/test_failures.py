@@ -265,7 +265,7 @@ def test_a_row_comes_on_its_own_subflow():
 
 
 HEADS = st.builds(
-    lambda word, tag, number, length, payload: struct.pack("!BxxxxxxxqQQ", word, tag, number, length) + payload,
+    lambda word, tag, number, length, payload: struct.pack("!BxxxIqQQ", word, 0, tag, number, length) + payload,
     st.integers(0, 8),
     st.sampled_from([-3, -2, -1, 0, 7]),
     st.sampled_from([0, 1, 2**63]),

@@ -20,6 +20,7 @@ from test_failures import (  # noqa: F401  they run by the compiled loop here
 )
 
 from meshes import meshes
+from stretto import kernels
 from stretto.lower import lower
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import PeerFailed
@@ -192,10 +193,10 @@ def test_one_thread_serves_the_collectives_of_all_groups(loop, monkeypatch):
     orders = [t for t in threading.enumerate() if t.name in {f"stretto-{r}" for r in range(RANKS)}]
     for thread in orders:
         thread.join(10)
-    names = [t.name for t in set(threading.enumerate()) - before if not t.name.startswith(("messages of", "plans"))]
+    names = [t.name for t in set(threading.enumerate()) - before if not t.name.startswith("plans")]
     for group in groups:
         group.abort()
-    assert names == [], names
+    assert names == ["stretto-messages"], names
     assert sum(t.name == "stretto" for t in before) == 1
 
 
@@ -203,13 +204,62 @@ def test_nobody_waits_for_a_loop_that_was_never_compiled(monkeypatch):
     started = []
     monkeypatch.setattr(engine, "_ENGINE", None)
     monkeypatch.setattr(engine, "ready", lambda *_: False)
+    monkeypatch.setattr(engine, "keeps", lambda kernel: kept)
     monkeypatch.setattr(engine.compiling.subprocess, "Popen", lambda command, **_: started.append(command))
     monkeypatch.setattr(engine.compiling, "_STARTED", [])
     monkeypatch.delenv("STRETTO_KERNELS", raising=False)
+    kept = False
+    assert engine.hold() is None and not started  # the next process would have to compile it again
+    kept = True
     assert engine.hold() is None and engine.hold() is None
     assert [command[-1] for command in started] == [engine.compiling.__name__]
     monkeypatch.setenv("STRETTO_KERNELS", "python")
     assert engine.hold() is None and len(started) == 1
+
+
+def test_code_is_kept_where_its_folder_can_be_written(tmp_path, monkeypatch):
+    folder = kernels._inner(kernel_engine.__name__).serve._cache
+    assert kernels.keeps(kernel_engine.serve)
+    monkeypatch.setattr(type(folder), "cache_path", property(lambda _: str(tmp_path / "missing")))
+    assert not kernels.keeps(kernel_engine.serve)
+
+
+def test_a_group_may_be_collected_in_the_thread_of_the_loop(loop, connected):
+    other = meshes(list(range(RANKS)))
+    for mesh in other.values():
+        loop.ends_of(mesh)
+
+    def sums(a, b, out):
+        while other:
+            other.popitem()[1].leave()  # waits for the loop, were it another thread
+        np.add(a, b, out=out)
+
+    plan = plan_of("allreduce", 3 * 800, "ring")
+    runs, _ = begin(loop, connected, plan, np.float64, sums)
+    assert all(run.wait(30) for run in runs)
+    assert not other
+
+
+def test_nobody_loads_the_loop_for_protected_frames(monkeypatch):
+    torch = pytest.importorskip("torch")
+    from datetime import timedelta
+
+    from stretto.runtime import connect
+    from stretto.torch import links
+    from stretto.torch.group import StrettoGroup
+
+    held = []
+    monkeypatch.setenv("STRETTO_TOPOLOGY", "fullmesh:2")
+    monkeypatch.setenv("STRETTO_FRAMES", "authenticated")
+    monkeypatch.setattr(connect, "machine", lambda: None)  # TCP
+    monkeypatch.setattr(links, "hold", lambda: held.append(1))
+    store = torch.distributed.HashStore()
+    groups = [StrettoGroup(store, r, 2, [0, 1], timedelta(seconds=20)) for r in range(2)]
+    for work in [g.barrier() for g in groups]:
+        work.wait()
+    for group in groups:
+        group.abort()
+    assert not held
 
 
 def test_one_process_compiles_the_loop_and_others_end(monkeypatch):

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryFile
 from time import perf_counter, process_time, thread_time
 from types import FunctionType, ModuleType
 from typing import Any, TypeVar
@@ -90,6 +91,15 @@ def ready(kernel: Callable[..., Any], *arguments: Any) -> bool:
     with _counted():
         compiled = getattr(_inner(kernel.__module__), kernel.__name__)
         return _types(arguments) in compiled.overloads or _load(compiled, arguments)
+
+
+def keeps(kernel: Callable[..., Any]) -> bool:
+    """Whether compiled code of a kernel would be kept for later processes: not where nobody may write."""
+    try:
+        with TemporaryFile(dir=getattr(_inner(kernel.__module__), kernel.__name__)._cache.cache_path):
+            return True
+    except (OSError, RuntimeError):  # RuntimeError: Numba finds no folder at all
+        return False
 
 
 @contextmanager

@@ -23,6 +23,7 @@ from .credentials import Credentials
 from .door import Door
 from .handshake import Dropped, End, shake
 from .mesh import FIRST_LANE, MOST_CONNECTIONS, Connection, Mesh
+from .sharing import Offer
 
 Address = tuple[str, int]
 
@@ -91,6 +92,7 @@ def meet(
     connections: int = 1,
     callers: Callable[[Mapping[int, Address]], Mapping[int, str]] | None = None,
     look: Callable[[], None] | None = None,
+    offer: Offer | None = None,
 ) -> Mesh:
     """Connect with every other node after telling each other where to: within a machine by Unix sockets, else by TCP.
 
@@ -102,6 +104,7 @@ def meet(
         callers: given where all nodes listen, it returns the names of further nodes, of higher numbers, that will call
             this one.
         look: as in :func:`join`.
+        offer: the lines that exist; nodes that have one to each other are not connected anew.
     """
     here = machine()
     with contextlib.ExitStack() as stack:
@@ -110,9 +113,13 @@ def meet(
         if near is not None:
             stack.enter_context(contextlib.closing(near))
         addresses: dict[int, Address] = {}
-        mine = [here, near_host, host, listener.getsockname()[1]]
-        for peer, (there, its_near_host, its_host, port) in zip(names, share(mine), strict=True):
+        mine = [here, near_host, host, listener.getsockname()[1], offer.words() if offer is not None else None]
+        said = dict(zip(names, share(mine), strict=True))
+        for peer, (there, its_near_host, its_host, port, _) in said.items():
             addresses[peer] = (its_near_host, 0) if here and there == here else (its_host, int(port))
+        if offer is not None:
+            for peer in offer.agree({peer: row[4] for peer, row in said.items()}):
+                del addresses[peer]
         subflows = dict.fromkeys(names, range(connections))
         further = callers(addresses) if callers is not None else {}
         everyone = addresses | dict.fromkeys(further, (host, 0))  # nobody calls those

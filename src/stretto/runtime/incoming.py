@@ -11,7 +11,7 @@ from .mesh import READ_BYTES, Connection
 from .wire import HEADER, Frame, Kind, Malformed, decode
 
 if TYPE_CHECKING:
-    from .execute import Run
+    from .loop import Run
 
 DIED = "it died (Connection closed by peer)"
 """Why a peer whose connection has ended has failed. These words in brackets, and ``Read error``, are gloo's: programs

@@ -1,64 +1,43 @@
 """Point-to-point messages beside the collectives: ordered for each peer and tag, never queued behind a collective.
 
-Every peer has a connection of its own for messages, with a thread that sends and a thread that receives. A message is
-sent at once while the peer keeps less than ``MOST_EARLY`` bytes for which it has no receive yet. Beyond that a message
-is only announced, and the receiver pulls it when a receive wants it: so no message waits behind another one that
-nobody wants, and a receive may take what any peer announces. Both sides regularly say that they are alive. A process
-that leaves because another one is at fault says so first.
+A message is sent at once while the peer keeps less than ``MOST_EARLY`` bytes for which it has no receive yet. Beyond
+that a message is only announced, and the receiver pulls it when a receive wants it: so no message waits behind another
+one that nobody wants, and a receive may take what any peer announces. Both sides regularly say that they are alive. A
+process that leaves because another one is at fault says so first. All groups share one connection with each peer
+(:mod:`.lines`).
 """
 
 from __future__ import annotations
 
-import contextlib
-import socket
-import struct
+import itertools
 import threading
 import time
 from collections.abc import Iterable
-from enum import IntEnum
-from queue import Empty, SimpleQueue
+from functools import partial
 from typing import NamedTuple
 
 from ..model.errors import PeerFailed
 from ..model.topology import printable
-from .channel import Forged, Wire
+from . import message_frames
+from .channel import Wire
 from .inbox import Done, Early, Inbox, Receive
-from .mesh import GRACE_S, LATE, LINGER_S, LOOK_S, on_the_way
-from .wire import TEXT_BYTES, fill, receive
+from .lines import LEFT, Item, Line, beside
+from .mesh import GRACE_S, LATE
+from .message_frames import HEAD, Word
+from .wire import TEXT_BYTES
 
-_HEAD = struct.Struct("!BxxxxxxxqQQ")
-MOST_BYTES = 1 << 40
 MOST_EARLY = 1 << 28
 """The most bytes of messages, headers counted, to send to a peer that has no receive for them yet."""
-PING, SILENT = 1 / 8, 1 / 2
-"""Parts of the timeout: between two pings; after which a silent peer is at fault. ``SILENT`` is below 1, so that a
-process that waits here fails before the collectives of its peers give it up."""
-NOTE_BYTES = 1 << 10
-"""The most bytes of a note."""
-END_S = 5.0
-"""Seconds to wait for a thread that has nothing left to do."""
+SILENT = 1 / 2
+"""Part of the timeout after which a silent peer is at fault. It is below 1, so that a process that waits here fails
+before the collectives of its peers give it up."""
 _NOTHING = memoryview(b"")
+_NUMBERS = itertools.count(1)
 
 
-class Word(IntEnum):
-    """What a header says; it has a tag, a number and a length, which are 0 where they mean nothing."""
-
-    MESSAGE = 1
-    """A message of this tag and length follows."""
-    ANNOUNCE = 2
-    """A message of this tag and length waits at the sender under this number."""
-    PULL = 3
-    """Send what waits under this number."""
-    PULLED = 4
-    """The message of this number follows."""
-    TAKEN = 5
-    """Receives have taken messages of this length together, headers counted."""
-    BLAME = 6
-    """The sender leaves; what follows names who is at fault."""
-    PING = 7
-    """The sender is alive."""
-    NOTE = 8
-    """A note of this tag follows."""
+def new_number() -> int:
+    """A number for a stream of this process, which it never had before."""
+    return next(_NUMBERS) & 0xFFFFFFFF
 
 
 class Offer(NamedTuple):
@@ -71,21 +50,24 @@ class Offer(NamedTuple):
 
 
 class Messages:
-    """The messages to and from one peer.
+    """The messages to and from one peer in one group.
 
     Args:
-        sock: a connected socket, used for nothing else.
+        line: the connection with the peer, held for this; or a connected socket, used for nothing else.
         name: the peer's name for error messages.
-        timeout_s: seconds within which a message must come, or be wanted; for half of which the peer may be silent, and
-            for which it may take nothing, while somebody waits for it.
+        timeout_s: seconds within which a message must come, or be wanted; for half of which the peer may be silent
+            while somebody waits for it.
         inbox: where messages meet receives; all peers of a rank share one.
+        number, peer_number: what the peer calls this stream in its frames, and the other way round.
     """
 
-    def __init__(self, sock: Wire, name: str, timeout_s: float, inbox: Inbox | None = None) -> None:
-        self.sock, self.name, self.timeout_s = sock, name, timeout_s
-        sock.settimeout(timeout_s * PING)
+    def __init__(
+        self, line: Line | Wire, name: str, timeout_s: float, inbox: Inbox | None = None, number: int = 0,
+        peer_number: int = 0,
+    ) -> None:  # fmt: skip
+        self.name, self.timeout_s = name, timeout_s
         self.inbox = inbox or Inbox()
-        self.outgoing: SimpleQueue[tuple[Word, int, int, memoryview, Done] | None] = SimpleQueue()
+        self.number, self.peer_number = number, peer_number
         # guarded by the lock of the inbox: bytes that may still be sent early; messages announced to the peer; receives
         # of messages that it announced, and of one that is arriving; bytes of its early messages that are kept, and of
         # those that were taken since it was told
@@ -96,32 +78,47 @@ class Messages:
         self.coming: list[Receive] = []
         self.early_bytes = self.taken = 0
         self.failure: PeerFailed | None = None
-        loops = (self._send_all, self._receive_all)
-        self.threads = [threading.Thread(target=loop, name=f"messages of {name}", daemon=True) for loop in loops]
-        for thread in self.threads:
-            thread.start()
+        # of the frame, and of the message, that is being received
+        self._frame, self._message = (Word.PING, 0, _NOTHING), _NOTHING
+        self._early: Early | None = None
+        self._since = time.monotonic()
+        self._content = bytearray()
+        self._released = False
+        self.line = line if isinstance(line, Line) else Line(line)
+        self.line.attach(number, self)
 
     def send(self, tag: int, payload: memoryview, done: Done) -> None:
         """Send a message; ``done`` is called when the memory may be used again."""
-        cost = len(payload) + _HEAD.size
+        cost = len(payload) + HEAD.size
         with self.inbox.lock:
-            failure = self.failure
-            if failure is None and cost <= self.credit:
+            if self.failure is None and cost <= self.credit:
                 self.credit -= cost
-                self.outgoing.put((Word.MESSAGE, tag, 0, payload, done))
-            elif failure is None:
+                sent = self._queue(Word.MESSAGE, tag, 0, len(payload), payload, done)
+            elif self.failure is None:
                 self.numbers += 1
                 self.offers[self.numbers] = Offer(tag, payload, done, time.monotonic())
-                self.outgoing.put((Word.ANNOUNCE, tag, self.numbers, payload, _ignore))
-        if failure is not None:
-            done(self.failure_of(f"the message with tag {tag} to {self.name}"))
+                sent = self._queue(Word.ANNOUNCE, tag, self.numbers, len(payload)) or self.failure is None
+            else:
+                sent = False
+        if not sent:
+            where = f"the message with tag {tag} to {self.name}"
+            done(self.failure_of(where) or PeerFailed(self.name, LEFT, where))
+        self.line.push()
+
+    def _queue(
+        self, word: Word, tag: int = 0, number: int = 0, length: int = 0, payload: memoryview = _NOTHING,
+        done: Done | None = None,
+    ) -> bool:  # fmt: skip
+        """Queue a frame, which :meth:`Line.push` sends; False if the connection has ended."""
+        return self.line.queue(self, Item(word, tag, number, length, payload, done or _ignore))
 
     def note(self, tag: int, payload: bytes) -> None:
         """Send a short message to the listener that the peer has for this tag (:attr:`.inbox.Inbox.listeners`).
 
         It goes at once, however much the peer keeps unread. Nobody tells whether it has come.
         """
-        self.outgoing.put((Word.NOTE, tag, 0, memoryview(payload), _ignore))
+        self._queue(Word.NOTE, tag, 0, len(payload), memoryview(payload))
+        self.line.push()
 
     def receive(self, tag: int, into: memoryview, done: Done) -> None:
         """Receive the next message of this peer with this tag; ``done`` is called when it has arrived."""
@@ -134,36 +131,32 @@ class Messages:
             An event that is set once this has been sent.
         """
         text, sent = f"{failure.peer}\n{failure.reason}".encode()[:TEXT_BYTES], threading.Event()
-        self.outgoing.put((Word.BLAME, 0, 0, memoryview(text), lambda failure: sent.set()))
+        if not self._queue(Word.BLAME, 0, 0, len(text), memoryview(text), lambda failure: sent.set()):
+            sent.set()
+        self.line.push()
         return sent
 
     def close(self) -> None:
-        """Send the messages that are queued, if the peer takes them, and close once they are acknowledged."""
-        self.outgoing.put(None)
-        self.threads[0].join(GRACE_S)
-        with contextlib.suppress(OSError):
-            self.sock.shutdown(socket.SHUT_WR)
-        deadline = time.monotonic() + LINGER_S
-        while self.threads[1].is_alive() and on_the_way(self.sock) and time.monotonic() < deadline:
-            self.threads[1].join(LOOK_S)
-        self.leave()
-        self.sock.close()
-
-    def drop(self) -> None:
-        """End the connection at once, whatever is under way; :meth:`leave` does the rest."""
-        with self.inbox.lock:
-            self.failure = self.failure or PeerFailed(self.name, "the group was destroyed")
-        with contextlib.suppress(OSError):
-            self.sock.shutdown(socket.SHUT_RDWR)
+        """Send what is queued, if the peer takes it, and leave; the connection of the last group is closed once all is
+        acknowledged."""
+        self._leave(lingers=True)
 
     def leave(self) -> None:
-        """End both threads: the sending one when it has sent all, or after a moment. Every waiting receive fails."""
-        self.outgoing.put(None)
-        self.threads[0].join(GRACE_S)
+        """End the stream when all has been sent, or after a moment. Every waiting receive fails."""
+        self._leave(lingers=False)
+
+    def _leave(self, lingers: bool) -> None:
+        self.line.wait_sent(self, GRACE_S)
         self.drop()
-        for thread in self.threads:
-            if thread is not threading.current_thread():
-                thread.join(END_S)
+        with self.inbox.lock:
+            released, self._released = self._released, True
+        if not released:
+            self.line.release(lingers)
+
+    def drop(self) -> None:
+        """End the stream at once, whatever is under way."""
+        items = self.line.detach(self.number)
+        self._fail(PeerFailed(self.name, "the group was destroyed"), [item.done for item in items])
 
     def hand(self, early: Early, call: Receive) -> None:
         """Give a receive an early message: its bytes are here, or are asked for."""
@@ -182,7 +175,8 @@ class Messages:
             if self.failure is not None:
                 return self.failure_of(f"the message with tag {call.tag} from {self.name}")
             self.pulled[number] = call
-        self.outgoing.put((Word.PULL, 0, number, _NOTHING, _ignore))
+        self._queue(Word.PULL, 0, number)
+        self.line.push()
         return None
 
     def _end(self, call: Receive, failure: PeerFailed | None = None) -> None:
@@ -203,93 +197,108 @@ class Messages:
     def _took(self, length: int) -> None:
         """Count an early message that was taken; when they are many tell the sender, who may then send more early."""
         with self.inbox.lock:
-            self.early_bytes -= length + _HEAD.size
-            self.taken += length + _HEAD.size
-            if self.taken >= MOST_EARLY // 4:
-                self.outgoing.put((Word.TAKEN, 0, self.taken, _NOTHING, _ignore))
-                self.taken = 0
+            self.early_bytes -= length + HEAD.size
+            self.taken += length + HEAD.size
+            told, self.taken = (self.taken, 0) if self.taken >= MOST_EARLY // 4 else (0, self.taken)
+        if told:
+            self._queue(Word.TAKEN, 0, told)
+            self.line.push()
 
-    # --- sending ----------------------------------------------------------------------------------
+    # --- for the connection's thread --------------------------------------------------------------
 
-    def _send_all(self) -> None:
-        while True:
-            try:
-                item = self.outgoing.get(timeout=self.timeout_s * PING)
-            except Empty:
-                item = Word.PING, 0, 0, _NOTHING, _ignore
-            if item is None:
+    def begin(self, word: Word, tag: int, number: int, length: int) -> memoryview:
+        """Take a frame; returns where the bytes that follow it go."""
+        self._frame = word, tag, _NOTHING
+        if word is Word.PART:
+            target, self._message = self._message[:length], self._message[length:]
+            return target
+        if word is Word.BLAME or (word is Word.NOTE and tag in self.inbox.listeners):
+            self._frame = word, tag, memoryview(bytearray(length))
+            return self._frame[2]
+        if word is Word.TAKEN:
+            with self.inbox.lock:
+                self.credit = min(MOST_EARLY, self.credit + number)
+        elif word is Word.LEAVE:
+            self.ended(PeerFailed(self.name, LEFT))
+        elif word is Word.PULL and number in self.offers:
+            with self.inbox.lock:
+                offer = self.offers.pop(number)
+            self._queue(Word.PULLED, offer.tag, number, len(offer.payload), offer.payload, offer.done)
+            self.line.push()
+        elif word is Word.PULLED and number in self.pulled:
+            with self.inbox.lock:
+                call = self.pulled.pop(number)
+            return self._come(call, length)
+        elif word is Word.ANNOUNCE:
+            self._announced(Early(self, tag, length, number))
+        elif word is Word.MESSAGE:
+            return self._message_of(Early(self, tag, length))
+        elif self.failure is None:
+            self._wrong(f"it sent a message of {length} bytes with tag {tag} and kind {word}")
+        return _NOTHING
+
+    def end(self) -> None:
+        """These bytes are here."""
+        word, tag, content = self._frame
+        self._frame = Word.PING, 0, _NOTHING
+        if word is Word.BLAME:
+            peer, _, reason = bytes(content).decode(errors="replace").partition("\n")
+            self.ended(PeerFailed(printable(peer), f"{printable(reason)} (as {self.name} says)"))
+        elif word is Word.NOTE and tag in self.inbox.listeners:
+            self.inbox.listeners[tag](bytes(content))
+        elif word in (Word.MESSAGE, Word.PULLED, Word.PART) and not len(self._message):
+            self._whole()
+
+    def ended(self, failure: PeerFailed) -> None:
+        """Nothing more comes, or can be sent."""
+        self._fail(failure, [])
+
+    def look(self, silent_s: float) -> None:
+        """Fail because of a peer that has been silent, or has not sent or wanted a message, for too long."""
+        with self.inbox.lock:
+            receives = [*self.inbox.waiting_for(self), *self.pulled.values(), *self.coming]
+            offers = list(self.offers.values())
+        if self.failure is not None or not (receives or offers):
+            return
+        now = time.monotonic()
+        if min(silent_s, now - self._since) > self.timeout_s * SILENT:
+            self._wrong(f"it has said nothing for {self.timeout_s * SILENT:g} s")
+            return
+        for call in receives:
+            if now - call.since > call.timeout_s * LATE:
+                within = f"within the timeout of {call.timeout_s:g} s"
+                if call.source is not None or call in self.coming:
+                    self._wrong(f"it is alive, but has not sent {within}")
+                    return
+                if self.inbox.withdraw(call):
+                    why = PeerFailed("all ranks", f"none has sent {within}", f"the message with tag {call.tag}")
+                    beside(partial(call.done, why))
+        for offer in offers:
+            if now - offer.since > self.timeout_s * LATE:
+                what = f"has not received the message with tag {offer.tag}"
+                self._wrong(f"it is alive, but {what} within the timeout of {self.timeout_s:g} s")
                 return
-            word, tag, number, payload, done = item
-            try:
-                self._put(memoryview(_HEAD.pack(word, tag, number, len(payload))))
-                if word is not Word.ANNOUNCE:
-                    self._put(payload)
-            except (OSError, PeerFailed) as error:
-                if not isinstance(error, PeerFailed):
-                    self.threads[1].join(GRACE_S)  # the receiving thread learns why
-                    error = PeerFailed(self.name, f"a message could not be sent ({error})")
-                self.failure = self.failure or error
-                done(self.failure_of(f"the message with tag {tag} to {self.name}"))
-            else:
-                done(None)
-            del item, payload, done  # a message that was sent must keep no tensor alive
 
-    def _put(self, payload: memoryview) -> None:
-        moved_at = time.monotonic()
-        while len(payload):
-            try:
-                payload = payload[self.sock.send(payload) :]
-                moved_at = time.monotonic()
-            except TimeoutError:
-                if time.monotonic() - moved_at > self.timeout_s:
-                    raise PeerFailed(self.name, f"it has taken nothing for {self.timeout_s:g} s") from None
+    def _wrong(self, reason: str) -> None:
+        """End the stream because of the peer, and tell it that."""
+        items = self.line.detach(self.number)
+        self._fail(PeerFailed(self.name, reason), [item.done for item in items])
 
-    # --- receiving --------------------------------------------------------------------------------
-
-    def _receive_all(self) -> None:
-        try:
-            while True:
-                self._receive(*_HEAD.unpack(receive(self.sock, _HEAD.size, self._watch)))
-        except (OSError, PeerFailed) as error:
-            why = str(error) if isinstance(error, Forged) else "it died, or left the group"
-            failure = error if isinstance(error, PeerFailed) else PeerFailed(self.name, why)
+    def _fail(self, failure: PeerFailed, unsent: Iterable[Done]) -> None:
+        """Everything that waits has failed; the first failure counts."""
         with self.inbox.lock:
             self.failure = self.failure or failure
             calls = [*self.inbox.fail(self), *self.pulled.values(), *self.coming]
             offers = list(self.offers.values())
-            self.pulled, self.offers = {}, {}
-        for call in calls:
-            call.done(self.failure_of(f"the message with tag {call.tag} from {self.name}"))
-        for offer in offers:
-            offer.done(self.failure_of(f"the message with tag {offer.tag} to {self.name}"))
-
-    def _receive(self, word: int, tag: int, number: int, length: int) -> None:
-        """Receive what follows a header."""
-        if word == Word.PING:
-            self._watch(0.0)
-        elif word == Word.BLAME and length <= TEXT_BYTES:
-            text = receive(self.sock, length, self._watch)
-            peer, _, reason = text.decode(errors="replace").partition("\n")
-            raise PeerFailed(printable(peer), f"{printable(reason)} (as {self.name} says)")
-        elif word == Word.NOTE and length <= NOTE_BYTES and tag in self.inbox.listeners:
-            self.inbox.listeners[tag](bytes(receive(self.sock, length, self._watch)))
-        elif word == Word.TAKEN:
-            with self.inbox.lock:
-                self.credit = min(MOST_EARLY, self.credit + number)
-        elif word == Word.PULL and number in self.offers:
-            with self.inbox.lock:
-                offer = self.offers.pop(number)
-            self.outgoing.put((Word.PULLED, offer.tag, number, offer.payload, offer.done))
-        elif word == Word.PULLED and number in self.pulled:
-            with self.inbox.lock:
-                call = self.pulled.pop(number)
-            self._fill(call, length)
-        elif word == Word.ANNOUNCE and length <= MOST_BYTES:
-            self._announced(Early(self, tag, length, number))
-        elif word == Word.MESSAGE and length <= MOST_BYTES:
-            self._come(Early(self, tag, length))
-        else:
-            raise PeerFailed(self.name, f"it sent a message of {length} bytes with tag {tag} and kind {word}")
+            self.pulled, self.offers, self.coming = {}, {}, []
+            if self._early is not None:
+                self.inbox.forget(self._early)
+                self._early = None
+        dones = [(c.done, self.failure_of(f"the message with tag {c.tag} from {self.name}")) for c in calls]
+        dones += [(o.done, self.failure_of(f"the message with tag {o.tag} to {self.name}")) for o in offers]
+        dones += [(done, self.failure_of(f"a message to {self.name}")) for done in unsent]
+        if dones:
+            beside(partial(_call_all, dones))
 
     def _announced(self, early: Early) -> None:
         """Take note of a message that was announced; if a receive waits for it, ask for it."""
@@ -298,62 +307,53 @@ class Messages:
         if call is not None:
             self.hand(early, call)
 
-    def _come(self, early: Early) -> None:
-        """Receive the message that follows its header."""
-        cost = early.length + _HEAD.size
+    def _message_of(self, early: Early) -> memoryview:
+        """Where a message goes that begins to come."""
+        cost = early.length + HEAD.size
         with self.inbox.lock:
             call = self.inbox.come(early)
             self.early_bytes += cost
-            if call is None and self.early_bytes > MOST_EARLY:
+            too_much = call is None and self.early_bytes > MOST_EARLY
+            if too_much:
                 self.inbox.forget(early)
-                raise PeerFailed(self.name, f"it sent {early.length} bytes with tag {early.tag} that nobody asked for")
+        if too_much:
+            self._wrong(f"it sent {early.length} bytes with tag {early.tag} that nobody asked for")
+            return _NOTHING
+        self._early = early
         if call is not None:
-            self._fill(call, early.length)
-            self._took(early.length)
-            return
-        try:
-            content = receive(self.sock, early.length, self._watch)
-        except (OSError, PeerFailed):
-            with self.inbox.lock:
-                self.inbox.forget(early)
-                self.coming = [early.receive] if early.receive else []
-            raise
-        with self.inbox.lock:
-            early.content = content
-        if early.receive is not None:  # it was added while the message arrived
-            self.hand(early, early.receive)
+            return self._come(call, early.length)
+        self._content = bytearray(early.length)
+        return self._first(memoryview(self._content))
 
-    def _fill(self, call: Receive, length: int) -> None:
-        """Receive a message into its place."""
-        self.coming = [call]
+    def _come(self, call: Receive, length: int) -> memoryview:
+        """Where a message goes for which there is a receive."""
         failure = self._wrong_size(length, call)
-        if failure is not None:
-            raise failure
-        fill(self.sock, call.into, self._watch)
-        self.coming = []
-        self._end(call)
-
-    def _watch(self, silent_s: float) -> None:
-        """Fail because of a peer that has been silent, or has not sent or wanted a message, for too long."""
         with self.inbox.lock:
-            receives = [*self.inbox.waiting_for(self), *self.pulled.values(), *self.coming]
-            offers = list(self.offers.values())
-        if not receives and not offers:
-            return
-        if silent_s > self.timeout_s * SILENT:
-            raise PeerFailed(self.name, f"it has said nothing for {self.timeout_s * SILENT:g} s")
-        now = time.monotonic()
-        for call in receives:
-            if now - call.since > call.timeout_s * LATE:
-                within = f"within the timeout of {call.timeout_s:g} s"
-                if call.source is not None or call in self.coming:
-                    raise PeerFailed(self.name, f"it is alive, but has not sent {within}")
-                if self.inbox.withdraw(call):
-                    call.done(PeerFailed("all ranks", f"none has sent {within}", f"the message with tag {call.tag}"))
-        for offer in offers:
-            if now - offer.since > self.timeout_s * LATE:
-                what = f"has not received the message with tag {offer.tag}"
-                raise PeerFailed(self.name, f"it is alive, but {what} within the timeout of {self.timeout_s:g} s")
+            self.coming = [call]
+        if failure is not None:
+            self._wrong(failure.reason)
+            return _NOTHING
+        return self._first(call.into)
+
+    def _first(self, memory: memoryview) -> memoryview:
+        """What the first frame of a message has of it."""
+        first = message_frames.PIECE_BYTES
+        target, self._message = memory[:first], memory[first:]
+        return target
+
+    def _whole(self) -> None:
+        """The message that was coming is here."""
+        with self.inbox.lock:
+            early, self._early = self._early, None
+            coming, self.coming = self.coming, []
+            if early is not None and not coming:
+                early.content = self._content
+        if coming:
+            if early is not None:
+                self._took(early.length)
+            self._end(coming[0])
+        elif early is not None and early.receive is not None:  # it was added while the message arrived
+            self.hand(early, early.receive)
 
 
 def ask(inbox: Inbox, peers: Iterable[Messages], call: Receive) -> None:
@@ -372,3 +372,8 @@ def ask(inbox: Inbox, peers: Iterable[Messages], call: Receive) -> None:
 
 def _ignore(failure: PeerFailed | None) -> None:
     pass
+
+
+def _call_all(calls: Iterable[tuple[Done, PeerFailed | None]]) -> None:
+    for done, failure in calls:
+        done(failure)

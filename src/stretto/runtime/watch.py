@@ -11,7 +11,7 @@ from .pacing import Queue
 from .wire import Kind, encode
 
 if TYPE_CHECKING:
-    from .execute import Run
+    from .loop import Run
 
 PINGS = 4
 """Pings in the time for which a peer may be silent."""

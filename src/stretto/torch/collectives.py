@@ -66,8 +66,8 @@ class Job:
 class Collectives:
     """Runs a group's collectives; records them in the folder that ``STRETTO_TRACE`` names."""
 
-    def __init__(self, library: Library, links: Links, engine: Engine | None = None) -> None:
-        self._library, self._links, self._engine = library, links, engine
+    def __init__(self, library: Library, links: Links) -> None:
+        self._library, self._links = library, links
         self.plans = Plans(library, links)
         self._jobs: dict[Any, Job] = {}
         self._last: Run | None = None
@@ -77,18 +77,13 @@ class Collectives:
             os.makedirs(folder, exist_ok=True)
         self._traces = open(os.path.join(folder, f"rank{library.rank}.jsonl"), "a") if folder else None  # noqa: SIM115
 
-    @property
-    def compiled(self) -> bool:
-        """Whether the compiled loop runs collectives."""
-        return self._engine is not None
-
     def begin(self, calls: Sequence[Call]) -> list[Run] | None:
         """Give collectives to the compiled loop if they were called before and their tensors can be used as they are.
 
         Args:
             calls: for each the arguments of :meth:`run`.
         """
-        if self._engine is None or self._traces is not None:
+        if self._traces is not None:
             return None
         loop = self._links.loop()
         if loop is None:
@@ -209,7 +204,7 @@ class Collectives:
         inputs = {p: plain_copy(t) for p, t in held.items()}
         began_s = time.monotonic()
         self._links.control(kind, program.plan, job.call)
-        loop = self._links.loop() if self._engine is not None else None
+        loop = self._links.loop()
         if loop is not None:
             trace = self._start(loop, job, inputs, results, timeout_s).result(job.watched or self._traces is not None)
         else:

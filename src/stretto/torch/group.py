@@ -22,13 +22,13 @@ from ..runtime.connect import own_address
 from ..runtime.inbox import Done, Receive
 from ..runtime.mesh import GRACE_S
 from ..runtime.messages import ask
-from ..runtime.native.engine import hold, let_go
+from ..runtime.sharing import shared
 from .arguments import check_count, check_pieces, check_rank, is_on_device, seconds, shares
 from .backends import configured
 from .between_sites import BetweenSites
 from .calls import FUNCTIONS
 from .collectives import Call, Collectives
-from .links import Links, own_part
+from .links import Links, own_part, world_of
 from .measuring import Known
 from .monitored import MonitoredBarrier
 from .pending import Order, Pending, Started
@@ -58,6 +58,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         host: str = "",
     ) -> None:  # fmt: skip
         super().__init__(rank, size)
+        common = shared(world_of(store) if earlier is None else None, ranks[rank])
         store = own_part(store, rank)
         self._rank, self._count = rank, size
         self._shares = partial(shares, count=size)
@@ -71,9 +72,8 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
             raise Unsupported("optical planes serve one group: on them all collectives are of the first, of all ranks")
         host = host or os.environ.get("STRETTO_HOST") or own_address(os.environ.get("MASTER_ADDR", "127.0.0.1"))
         measures = earlier is not None or not os.environ.get("STRETTO_TOPOLOGY")
-        self._links = Links(store, library, host, measures, self._timeout_s, earlier)
-        engine = hold() if size > 1 and library.controller is None else None
-        self._collectives = Collectives(library, self._links, engine)
+        self._links = Links(store, library, host, measures, self._timeout_s, earlier, common)
+        self._collectives = Collectives(library, self._links)
         own = weakref.ref(self)  # the finalizer has the parts, and must not keep the group
         self._order = Order(f"stretto-{rank}", self._links.blame)
         self._links.on_failure = self._order.note
@@ -146,19 +146,16 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._collectives.drain(self._timeout_s)
         self._collectives.close()
         self._links.close()
-        if self._leave.detach() is not None and self._collectives.compiled:
-            let_go()
+        self._leave.detach()
 
     def abort(self) -> None:
         """Give up running calls at once and close."""
-        here = self._leave.detach() is not None
+        self._leave.detach()
         self._links.drop()
         self._serving.leave(LEAVE_S)
         self._order.stop(LEAVE_S)
         self._collectives.close()
         self._links.close()
-        if here and self._collectives.compiled:
-            let_go()
 
     def meet(self) -> None:
         """Return when all ranks are connected, and have measured the network."""
@@ -394,5 +391,3 @@ def _leave(links: Links, order: Order, collectives: Collectives, serving: Servin
         serving.leave(LEAVE_S)
         order.stop(LEAVE_S)
         collectives.close()
-        if collectives.compiled:
-            let_go()

@@ -24,8 +24,9 @@ from ..runtime.credentials import Credentials, from_environment, random_secret
 from ..runtime.inbox import Inbox
 from ..runtime.incoming import DIED
 from ..runtime.mesh import GRACE_S, Mesh, has_ended
-from ..runtime.messages import Messages
-from ..runtime.native.engine import Engine, for_mesh
+from ..runtime.messages import Messages, new_number
+from ..runtime.native.engine import Engine, can_serve, for_mesh, hold, let_go
+from ..runtime.sharing import Offer, Shared
 from .calls import describe
 from .controller import Controller
 from .measuring import Known, measure
@@ -43,6 +44,16 @@ def own_part(store: Any, rank: int) -> Any:
     return PrefixStore(f"stretto/group {store.add(f'stretto/groups/{rank}', 1)}", store)
 
 
+def world_of(store: Any) -> str | None:
+    """What all groups have in common that meet in one store, under whatever prefix; None where that cannot be said."""
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    try:
+        return bytes(store.compare_set("stretto/world", "", random_secret().hex())).decode()
+    except (RuntimeError, NotImplementedError):  # not every kind of store compares
+        return None
+
+
 class Links:
     """One rank's connections to the others of its group, which meet in PyTorch's ``store``.
 
@@ -50,16 +61,22 @@ class Links:
 
     Args:
         earlier: what this process has measured in earlier groups, which is not measured again.
+        shared: the connections for messages of this rank's groups; by default this group shares none.
     """
 
     def __init__(
-        self, store: Any, library: Library, host: str, measures: bool, timeout_s: float, earlier: Known | None = None
-    ) -> None:
+        self, store: Any, library: Library, host: str, measures: bool, timeout_s: float, earlier: Known | None = None,
+        shared: Shared | None = None,
+    ) -> None:  # fmt: skip
         self._store, self._library, self._host, self._timeout_s = store, library, host, timeout_s
         self._measures, self._earlier = measures, earlier or Known()
         self._credentials = from_environment(os.environ, random_secret)
         self._lock = threading.Lock()
         self._left = threading.Event()
+        self._shared = shared or Shared(library.rank)
+        self._turn = self._shared.turn()
+        self._engine: Engine | None = None
+        self._holding = threading.Lock()
         self._meshes: list[Mesh] = []
         self._controller: Controller | None = None
         self._messages: dict[int, Messages] = {}
@@ -83,7 +100,7 @@ class Links:
     def loop(self) -> Engine | None:
         """The compiled loop for the collectives of this group; None until all are connected and measured, and where
         Python runs them."""
-        return for_mesh(self._meshes[0]) if self._meshes and not self._measures else None
+        return for_mesh(self._meshes[0]) if self._engine is not None and not self._measures else None
 
     def control(self, kind: str, plan: Plan, call: bytes) -> None:
         """Let the controller of optical planes, if it is here, take part in the next collective."""
@@ -96,28 +113,60 @@ class Links:
         return self._messages
 
     def connect(self) -> None:
-        """Connect to all other ranks at the first call: one mesh for collectives, one for messages."""
+        """Connect to all other ranks at the first call: by a mesh for collectives, and by streams for messages."""
         with self._lock:
             if self._messages or self._library.size == 1:
+                self._shared.end_turn(self._turn)
                 return
-            with self._first_failure():
-                shared = self._shared_secret()
-                credentials = (
-                    self._credentials if self._credentials.chosen else replace(self._credentials, secret=shared)
-                )
-                # groups may have one chosen secret, and what the store shares is each group's own
-                meshes = [
-                    self._meet(purpose, replace(credentials, context=purpose.encode() + shared))
-                    for purpose in ("collectives", "messages")
-                ]
-                self._lane_credentials = replace(credentials, context=b"lanes" + shared)
-            for r, sock in self._sockets(meshes[1]).items():
-                self._messages[r] = Messages(sock, f"rank {r}", self._timeout_s, self.inbox)
-            meshes[0].describe = describe
-            meshes[0].told = self.on_failure
-            self._meshes = meshes[:1]
+            self._shared.wait(self._turn)
+            try:
+                with self._first_failure():
+                    self._connect()
+            finally:
+                self._shared.end_turn(self._turn)
         if self._left.is_set():
             self.leave()
+
+    def _connect(self) -> None:
+        shared = self._shared_secret()
+        chosen = self._credentials.chosen
+        credentials = self._credentials if chosen else replace(self._credentials, secret=shared)
+        # groups may have one chosen secret, and what the store shares is each group's own
+        mesh = self._meet("collectives", replace(credentials, context=b"collectives" + shared))
+        self._lane_credentials = replace(credentials, context=b"lanes" + shared)
+        mesh.describe = describe
+        mesh.told = self.on_failure
+        try:
+            messages = self._meet_for_messages(replace(credentials, context=b"messages" + shared), shared)
+        except BaseException:
+            mesh.leave()
+            raise
+        self._meshes, self._messages = [mesh], messages
+        if self._library.controller is None and can_serve(mesh):
+            self._engine = hold()
+
+    def _meet_for_messages(self, credentials: Credentials, secret: bytes) -> dict[int, Messages]:
+        """Streams to all other ranks; connections to those with which this rank has none yet."""
+        offer, number = self._shared.offer(), new_number()
+        nodes, streams = self._library.nodes, {}
+        try:
+            mesh = self._meet("messages", credentials, offer)
+            for node, (connection,) in mesh.peers.items():
+                offer.add(node, connection.sock, secret)
+            # all ranks must hear a stream before anyone speaks
+            for r, node in enumerate(nodes):
+                if r != self._library.rank:
+                    name, line = f"rank {r}", offer.lines.pop(node)
+                    streams[r] = Messages(line, name, self._timeout_s, self.inbox, number)
+            for r, theirs in enumerate(self._share("streams", number)):
+                if r in streams:
+                    streams[r].peer_number = int(theirs)
+        except BaseException:
+            offer.give_up()
+            for stream in streams.values():
+                stream.leave()
+            raise
+        return streams
 
     def tell(self, name: str, value: bytes) -> None:
         """Put a value into the store for the ranks of the group."""
@@ -151,22 +200,26 @@ class Links:
     def close(self) -> None:
         """Say goodbye and close."""
         self._left.set()
+        self._shared.end_turn(self._turn)
         if self._controller is not None:
             self._controller.close()
         for messages in list(self._messages.values()):  # the group's thread may still connect
             messages.close()
         for mesh in self._meshes:
             mesh.close()
+        self._let_go()
 
     def leave(self) -> None:
         """Give up: waiting calls fail, and the peers see this rank leave."""
         self._left.set()
+        self._shared.end_turn(self._turn)
         if self._controller is not None:
             self._controller.leave()
         for mesh in self._meshes:
             mesh.leave()
         for messages in list(self._messages.values()):  # the group's thread may still connect
             messages.leave()
+        self._let_go()
 
     def drop(self) -> None:
         """Give up at once, whatever is being sent."""
@@ -175,8 +228,8 @@ class Links:
             messages.drop()
         self.leave()
 
-    def _meet(self, purpose: str, credentials: Credentials) -> Mesh:
-        """Connections to all other ranks, by the addresses in the store; within a machine by Unix sockets."""
+    def _meet(self, purpose: str, credentials: Credentials, offer: Offer | None = None) -> Mesh:
+        """Connections to all other ranks, or to those to which no line is on offer, by the addresses in the store."""
         library = self._library
         names = {node: f"rank {r}" for r, node in enumerate(library.nodes)}
 
@@ -190,8 +243,15 @@ class Links:
 
         share = partial(self._share, purpose)
         node = library.nodes[library.rank]
-        more: dict[str, Any] = {"callers": controlled, "look": self._look}
+        more: dict[str, Any] = {"callers": controlled, "look": self._look, "offer": offer}
         return meet(node, names, share, self._host, credentials, timeout_s=self._timeout_s, **more)
+
+    def _let_go(self) -> None:
+        """Use the compiled loop no more."""
+        with self._holding:
+            engine, self._engine = self._engine, None
+        if engine is not None:
+            let_go()
 
     def _control(self, addresses: dict[int, Address], names: dict[int, str], credentials: Credentials) -> None:
         """Start the controller of the optical planes at this rank."""

@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from ...kernels import at_speed, ready
+from ...kernels import at_speed, keeps, ready
 from ...lower import Program
 from ...model.errors import PeerFailed
 from ..buffers import Array
@@ -94,6 +94,11 @@ class Engine:
     def release(self, ends: Ends, failure: PeerFailed | None) -> None:
         """Serve a mesh no more; see :class:`stretto.runtime.mesh.Server`."""
         if os.getpid() != self.owner:
+            return
+        if (
+            threading.current_thread() is self._thread
+        ):  # Python collects a group in it: it cannot answer before this ends
+            self._help(self.release, "stretto-left", ends, failure)
             return
         place = address(ends.group)
         with self._lock:
@@ -264,7 +269,9 @@ class Engine:
     def _work(self) -> None:
         try:
             self._run()
-        except BaseException as error:  # it could not be compiled or loaded: runs end, and Python's loop takes over
+        except BaseException as error:
+            # It could not be compiled or loaded. What was given to it fails; what is asked for after that, also of the
+            # same groups, is run by Python's loop if the runs of all ranks that were begun have ended well.
             with self._lock:
                 self.broken = error
                 runs = [run for of_group in self._runs.values() for run in of_group if not run.ended]
@@ -352,11 +359,16 @@ def running() -> Engine | None:
     return _ENGINE if _ENGINE is not None and _ENGINE.owner == os.getpid() else None
 
 
+def can_serve(mesh: Mesh) -> bool:
+    """Whether the loop can run a mesh's programs: what protects bytes, or divides them among lanes, is Python's."""
+    return all(c.channel is None and c.lead is c for c in mesh.connections)
+
+
 def for_mesh(mesh: Mesh) -> Engine | None:
     """The loop that shall run a mesh's programs: the one that serves it, or that of this process. Starting one for a
     few programs does not pay, but ``STRETTO_KERNELS=compiled`` asks for it."""
-    if any(c.channel is not None or c.lead is not c for c in mesh.connections):
-        return None  # what protects bytes, or divides them among lanes, is Python's
+    if not can_serve(mesh):
+        return None
     if _ENGINE is not None and _ENGINE.broken is not None:
         return None
     if isinstance(mesh.server, _Served):
@@ -377,7 +389,8 @@ def hold() -> Engine | None:
     with _LOCK:
         if running() is None:
             if speed != "compiled" and not ready(kernel_engine.serve, 0):
-                compiling.start()
+                if keeps(kernel_engine.serve):  # else each job would compile it for nobody
+                    compiling.start()
                 return None
             _ENGINE, _USERS = Engine(), 0
         _USERS += 1

@@ -1,4 +1,4 @@
-"""The loop that serves all groups of a process, compiled: what :mod:`stretto.runtime.execute` does, by the same rules.
+"""The loop that serves all groups of a process, compiled: what :mod:`stretto.runtime.loop` does, by the same rules.
 
 It waits for sockets and for commands of Python, which come over a pipe, and never holds Python's lock. A group runs its
 runs one after another; groups run beside each other. Where a group fails, the loop returns to Python, which tells the

@@ -15,7 +15,7 @@ from .machine import EAGAIN, EINTR, EVENT_DATA, clock_ns, get, move, put, put_by
 
 HEADER_BYTES, SEGMENT_BYTES = 56, 1 << 20
 BATCH_BYTES, BATCHES_AT_ONCE = 1 << 18, 4
-"""As of :mod:`stretto.runtime.execute`."""
+"""As of :mod:`stretto.runtime.loop`."""
 DATA, SIGNAL, DONE_FRAME, PING = 1, 2, 3, 4
 READABLE, WRITABLE = 1, 4
 """Linux's ``EPOLLIN`` and ``EPOLLOUT``."""

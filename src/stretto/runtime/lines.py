@@ -1,0 +1,376 @@
+"""Connections for messages, one a pair of processes: all groups share them, and one thread serves all of a process.
+
+Groups are *streams* of a line. Frames of several streams take turns on it, with at most ``PIECE_BYTES`` of a message,
+so a long message of one group delays those of others by no more than a piece. The thread always reads: where a message
+goes, its stream says at once (:mod:`.messages` keeps no more than it has allowed the peer to send). So a group that
+receives nothing holds up no other one. A thread that sends tries the socket itself; what the kernel does not take, the
+line's thread sends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import NamedTuple, Protocol
+
+from ..model.errors import PeerFailed
+from . import message_frames
+from .channel import Forged, Wire
+from .inbox import Done
+from .mesh import GRACE_S, LINGER_S, LOOK_S, READ_BYTES, Connection, on_the_way
+from .message_frames import HEAD, LIMIT, Word
+from .switchboard import switchboard_with
+
+BATCH_BYTES = 1 << 18
+"""Frames are collected up to this number of bytes, then sent by one system call."""
+READS_AT_ONCE = 8
+PING = 1 / 8
+"""Part of the shortest timeout of a line's streams: the time between two pings, and between two looks at what waits."""
+LEFT = "it died, or left the group"
+
+
+class Item(NamedTuple):
+    """Something to send; ``done`` is called when the kernel has it, or with why it will not."""
+
+    word: Word
+    tag: int
+    number: int
+    length: int
+    payload: memoryview
+    done: Done
+
+
+class Stream(Protocol):
+    """One group's end of a line."""
+
+    name: str
+    timeout_s: float
+    peer_number: int
+
+    def begin(self, word: Word, tag: int, number: int, length: int) -> memoryview:
+        """Take a frame; returns where the bytes that follow it go."""
+
+    def end(self) -> None:
+        """These bytes are here."""
+
+    def ended(self, failure: PeerFailed) -> None:
+        """The line has ended."""
+
+    def look(self, silent_s: float) -> None:
+        """Look for what has waited for too long; the line has been silent for some seconds."""
+
+
+class Line:
+    """One connection of a process with another one.
+
+    Args:
+        sock: a connected socket, used for nothing else.
+    Attributes:
+        users: how many groups have the line, or are about to; its maker is one.
+        failure: why it has ended.
+    """
+
+    def __init__(self, sock: Wire) -> None:
+        self.connection = Connection(sock, 0)
+        self.users = 1
+        self.failure: str | None = None
+        self.streams: dict[int, Stream] = {}
+        self.heard_at = self.look_at = time.monotonic()
+        # reentrant: Python may collect a group, which leaves the line, while the thread has it
+        self._lock, self._sending = threading.RLock(), threading.Lock()
+        self._queues: dict[Stream, deque[Item]] = {}
+        self._turns: deque[Stream] = deque()
+        self._begun: dict[Stream, int] = {}  # bytes that have been sent of the first item
+        self._under_way: deque[tuple[int, Stream, Item]] = deque()
+        self._reading: Stream | None = None
+        self._nowhere = memoryview(b"")
+        self._said = False
+        self._sent = threading.Condition(self._lock)
+        self.board = switchboard_with(self)
+
+    # --- streams ----------------------------------------------------------------------------------
+
+    def attach(self, number: int, stream: Stream) -> None:
+        """Hand frames of a number to a stream."""
+        with self._lock:
+            failure = self.failure
+            self._queues[stream] = deque()
+            self.streams[number] = stream
+        if failure is not None:
+            stream.ended(PeerFailed(stream.name, failure))
+        self.board.look_soon(self)
+
+    def detach(self, number: int) -> list[Item]:
+        """Tell the peer that a stream has left, and drop its frames from now on.
+
+        What is being sent ends, since other streams come after it.
+
+        Returns:
+            What had not begun, and is not sent.
+        """
+        with self._lock:
+            stream = self.streams.pop(number, None)
+            if stream is None or self.failure is not None:
+                return []
+            queue = self._queues.pop(stream)
+            begun = bool(self._begun.get(stream))
+            dropped = list(queue)[begun:]
+            self._queues[stream] = deque([*list(queue)[:begun], Item(Word.LEAVE, 0, 0, 0, memoryview(b""), _ignore)])
+            if stream not in self._turns:
+                self._turns.append(stream)
+        self.board.call(partial(self._turn_away, stream))
+        self.push()
+        return dropped
+
+    def _turn_away(self, stream: Stream) -> None:
+        """Put no more bytes where a stream wanted them. In the line's thread."""
+        if self._reading is stream:
+            self._reading, self.connection.target = _GONE, self._drain(len(self.connection.target))
+
+    def _drain(self, count: int) -> memoryview:
+        """Where bytes go that nobody wants."""
+        if not len(self._nowhere):
+            self._nowhere = memoryview(bytearray(message_frames.PIECE_BYTES))
+        return self._nowhere[:count]
+
+    def hold(self) -> bool:
+        """Keep the line for another group; False if it has ended."""
+        with self._lock:
+            if self.failure is not None or self.users == 0:
+                return False
+            self.users += 1
+            return True
+
+    def release(self, lingers: bool = True) -> None:
+        """One group has the line no more. The last one closes it, when all that was sent has come if it ``lingers``."""
+        with self._lock:
+            self.users -= 1
+            if self.users:
+                return
+        sock = self.connection.sock
+        if lingers:
+            self.wait_sent(None, GRACE_S)
+        with contextlib.suppress(OSError):
+            sock.shutdown(socket.SHUT_WR)
+        deadline = time.monotonic() + LINGER_S
+        while lingers and self.failure is None and on_the_way(sock) and time.monotonic() < deadline:
+            time.sleep(LOOK_S)
+        self.board.remove(self)
+        self._end(LEFT)
+        sock.close()
+
+    # --- sending ----------------------------------------------------------------------------------
+
+    def queue(self, stream: Stream, item: Item) -> bool:
+        """Send something after what the stream is sending; call :meth:`push` then. False where nothing is sent any
+        more."""
+        with self._lock:
+            if self.failure is not None or stream not in self._queues:
+                return False
+            if not self._queues[stream] and stream not in self._turns:
+                self._turns.append(stream)
+            self._queues[stream].append(item)
+            return True
+
+    def push(self) -> None:
+        """Send what the kernel takes now; the line's thread sends the rest."""
+        c, ended = self.connection, []
+        while self._sending.acquire(blocking=False):
+            try:
+                while True:
+                    with self._lock:
+                        while c.unsent_bytes < BATCH_BYTES and self._collect():
+                            pass
+                    if not c.unsent or c.broken:
+                        break
+                    c.flush()
+                    with self._lock:
+                        while self._under_way and self._under_way[0][0] <= c.sent_bytes:
+                            ended.append(self._under_way.popleft()[2])
+                    if c.unsent:
+                        break
+            finally:
+                self._sending.release()
+            if c.unsent or c.broken or not self._turns:
+                break  # else another thread has found this one sending
+        if c.unsent or c.broken:
+            self.board.watch(self)
+        if ended:
+            for item in ended:
+                item.done(None)
+            with self._sent:
+                self._sent.notify_all()
+
+    def _collect(self) -> bool:
+        """Queue the next frame of the stream whose turn it is; False if there is none."""
+        if not self._turns:
+            return False
+        stream = self._turns.popleft()
+        queue, at = self._queues[stream], self._begun.get(stream, 0)
+        item = queue[0]
+        piece = item.payload[at : at + message_frames.PIECE_BYTES]
+        if at == 0:
+            head = HEAD.pack(item.word, stream.peer_number, item.tag, item.number, item.length)
+        else:
+            head = HEAD.pack(Word.PART, stream.peer_number, 0, 0, len(piece))
+        self.connection.queue(head, piece)
+        self._said = True
+        if at + len(piece) < len(item.payload):
+            self._begun[stream] = at + len(piece)
+        else:
+            self._begun.pop(stream, None)
+            queue.popleft()
+            self._under_way.append((self.connection.sent_bytes + self.connection.unsent_bytes, stream, item))
+        if queue:
+            self._turns.append(stream)
+        elif stream not in self.streams.values():
+            del self._queues[stream]  # it has left
+        return True
+
+    def wait_sent(self, stream: Stream | None, within_s: float) -> None:
+        """Wait until the kernel has all that a stream sends (or all streams), or for a time."""
+
+        def is_sent() -> bool:
+            of = [*self._turns, *(s for _, s, _ in self._under_way)]
+            return self.failure is not None or not (of if stream is None else stream in of)
+
+        with self._sent:
+            self._sent.wait_for(is_sent, within_s)
+
+    # --- the line's thread ------------------------------------------------------------------------
+
+    def read(self) -> None:
+        """Read what has come, ``READS_AT_ONCE`` times at most."""
+        c = self.connection
+        for _ in range(READS_AT_ONCE):
+            if self.failure is not None:
+                return
+            try:
+                count = c.receive()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                self._end(str(error) if isinstance(error, Forged) else LEFT)
+                return
+            if count == 0:
+                self._end(LEFT)
+                return
+            self.heard_at = time.monotonic()
+            self._look()
+            if count < READ_BYTES and not c.pending:  # the kernel had no more
+                return
+        self.board.again(self)
+
+    def _look(self) -> None:
+        """Handle what has been read."""
+        c = self.connection
+        while self.failure is None:
+            if self._reading is not None:
+                piece = c.read[c.at : min(c.end, c.at + len(c.target))]
+                c.target[: len(piece)] = piece
+                c.target, c.at = c.target[len(piece) :], c.at + len(piece)
+                if len(c.target):
+                    return
+                stream, self._reading = self._reading, None
+                stream.end()
+            elif c.end - c.at >= HEAD.size:
+                word, to, tag, number, length = HEAD.unpack_from(c.read, c.at)
+                c.at += HEAD.size
+                if word not in LIMIT or length > LIMIT[Word(word)]:
+                    self._end(f"it sent a message of {length} bytes with tag {tag} and kind {word}")
+                    return
+                self._take(Word(word), self.streams.get(to), tag, number, length)
+            else:
+                return
+
+    def _take(self, word: Word, stream: Stream | None, tag: int, number: int, length: int) -> None:
+        """Handle a frame whose head has been read."""
+        if word is Word.PING:
+            return
+        follows = 0 if word is Word.ANNOUNCE else min(length, message_frames.PIECE_BYTES)
+        stream = stream or _GONE
+        target = stream.begin(word, tag, number, length)[:follows]
+        if len(target) < follows:  # nobody wants it
+            stream, target = _GONE, self._drain(follows)
+        if follows:
+            self._reading, self.connection.target = stream, target
+        else:
+            stream.end()
+
+    def look(self) -> float:
+        """Say that this process is alive, and look at what waits; returns the seconds until the next look."""
+        with self._lock:
+            streams = list(self.streams.values())
+        every_s = PING * min((s.timeout_s for s in streams), default=60.0)
+        if not self._said and streams and self._sending.acquire(blocking=False):
+            try:
+                if not self.connection.unsent:
+                    self.connection.queue(HEAD.pack(Word.PING, 0, 0, 0, 0))
+                    self.connection.flush()
+            finally:
+                self._sending.release()
+        self.push()
+        self._said = False
+        self.read()  # what has come while this process stood still
+        for stream in streams:
+            stream.look(time.monotonic() - self.heard_at)
+        return every_s
+
+    def _end(self, why: str) -> None:
+        """Nothing more comes, or can be sent."""
+        with self._lock:
+            if self.failure is not None:
+                return
+            self.failure = why
+            streams = list(self.streams.items())
+            items = [(s, item) for _, s, item in self._under_way]
+            items += [(s, item) for s, queue in self._queues.items() for item in queue]
+            for kept in (self._under_way, self._queues, self._turns, self._begun):
+                kept.clear()
+            self._sent.notify_all()
+        self.board.unwatch(self)
+        for _, stream in streams:
+            stream.ended(PeerFailed(stream.name, why))
+        failed = partial(_fail_all, [(item.done, PeerFailed(s.name, why)) for s, item in items])
+        if items:
+            beside(failed)
+
+
+def _ignore(failure: PeerFailed | None) -> None:
+    pass
+
+
+def _fail_all(calls: Iterable[tuple[Done, PeerFailed | None]]) -> None:
+    for done, failure in calls:
+        done(failure)
+
+
+def beside(call: Callable[[], None]) -> None:
+    """Call something in a thread of its own: who hears of a failure may wait for others to hear of it, too."""
+    threading.Thread(target=call, name="messages failed", daemon=True).start()
+
+
+class _Gone:
+    """Takes the frames of streams that have left."""
+
+    name, timeout_s, peer_number = "", 60.0, 0
+
+    def begin(self, word: Word, tag: int, number: int, length: int) -> memoryview:
+        return memoryview(b"")
+
+    def end(self) -> None:
+        pass
+
+    def ended(self, failure: PeerFailed) -> None:
+        pass
+
+    def look(self, silent_s: float) -> None:
+        pass
+
+
+_GONE: Stream = _Gone()

@@ -1,0 +1,139 @@
+"""The connections that the groups of one rank share, and how two ends agree on one of them.
+
+Each rank of a world has a name of its own, and says with which others it has connections that serve. Two ranks use one
+that both name; otherwise they make a new one, which their later groups share. Groups of one world connect one after
+another, in the order in which they were made, so that the second finds what the first has made. Worlds share nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .channel import Wire
+from .lines import Line
+
+TURN_S = 5.0
+"""Seconds for which a group waits for those made before it to connect. Ranks that make their groups in different orders
+would wait for each other for ever; theirs have connections of their own."""
+
+_PROCESS = secrets.token_hex(8)
+_LOCK = threading.RLock()
+_RANKS: dict[tuple[str, int], Shared] = {}
+
+
+class Shared:
+    """What the groups of one rank share.
+
+    Attributes:
+        name: of the rank in this process.
+    """
+
+    def __init__(self, rank: int) -> None:
+        self.name = f"{_PROCESS}-{os.getpid()}-{rank}"
+        self._lines: dict[str, dict[str, Line]] = {}
+        self._turns: list[object] = []
+        self._change = threading.Condition(threading.RLock())
+
+    def turn(self) -> object:
+        """A place in the order in which groups connect; give it to :meth:`end_turn`."""
+        turn = object()
+        with self._change:
+            self._turns.append(turn)
+        return turn
+
+    def wait(self, turn: object) -> None:
+        """Wait until the groups before have connected, or for ``TURN_S``."""
+        with self._change:
+            self._change.wait_for(lambda: turn not in self._turns or self._turns[0] is turn, TURN_S)
+
+    def end_turn(self, turn: object) -> None:
+        with self._change:
+            if turn in self._turns:
+                self._turns.remove(turn)
+                self._change.notify_all()
+
+    def offer(self) -> Offer:
+        """The lines that serve, held for a group."""
+        with self._change:
+            held: dict[str, dict[str, Line]] = {}
+            for peer, lines in list(self._lines.items()):
+                held[peer] = {number: line for number, line in lines.items() if line.hold()}
+                self._lines[peer] = dict(held[peer])  # others have ended
+                if not held[peer]:
+                    del held[peer], self._lines[peer]
+            return Offer(self, held)
+
+    def keep(self, peer: str, number: str, line: Line) -> None:
+        """Let later groups have a line."""
+        with self._change:
+            self._lines.setdefault(peer, {})[number] = line
+
+
+class Offer:
+    """What a rank says of its lines when a group connects, and what comes of it."""
+
+    def __init__(self, shared: Shared, held: dict[str, dict[str, Line]]) -> None:
+        self._shared, self._held = shared, held
+        self.lines: dict[int, Line] = {}
+        self._names: dict[int, str] = {}
+
+    def words(self) -> list[Any]:
+        """What the other ranks are told: the name of this one, and numbers of lines to others."""
+        return [self._shared.name, {peer: list(lines) for peer, lines in self._held.items()}]
+
+    def agree(self, answers: Mapping[int, Sequence[Any]]) -> set[int]:
+        """Use the lines that both ends name.
+
+        Args:
+            answers: the words of each node.
+        Returns:
+            The nodes to which there is a line.
+        """
+        own = self._shared.name
+        for node, (name, lines) in answers.items():
+            self._names[node] = name
+            both = sorted({*lines.get(own, ())} & {*self._held.get(name, ())})
+            if both and name != own:
+                self.lines[node] = self._held[name].pop(both[0])
+        self._drop_others()
+        return set(self.lines)
+
+    def add(self, node: int, sock: Wire, secret: bytes) -> None:
+        """Make a line of a new connection, and keep it for later groups.
+
+        Args:
+            secret: what only the members of the group know that both ends connect for.
+        """
+        name, line = self._names[node], Line(sock)
+        self.lines[node] = line
+        both = "/".join(sorted((name, self._shared.name)))
+        self._shared.keep(name, hashlib.sha256(secret + both.encode()).hexdigest()[:16], line)
+
+    def _drop_others(self) -> None:
+        for lines in self._held.values():
+            for line in lines.values():
+                line.release()
+        self._held = {}
+
+    def give_up(self) -> None:
+        """Release all lines."""
+        self._drop_others()
+        lines, self.lines = list(self.lines.values()), {}
+        for line in lines:
+            line.release(lingers=False)
+
+
+def shared(world: str | None, rank: int) -> Shared:
+    """What the groups of a rank of a world share; of no world: of one group alone."""
+    if world is None:
+        return Shared(rank)
+    with _LOCK:
+        known = _RANKS.get((world, rank))
+        if known is None or not known.name.startswith(f"{_PROCESS}-{os.getpid()}-"):
+            known = _RANKS[world, rank] = Shared(rank)
+        return known

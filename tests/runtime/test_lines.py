@@ -1,0 +1,117 @@
+"""All groups of a process share connections for messages, and one thread serves them."""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+
+from stretto.model.errors import PeerFailed
+from stretto.runtime import message_frames, messages
+
+torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install 'stretto[torch]'")
+
+RANKS, GROUPS = 3, 3
+
+
+def members(store, prefix: str, timeout_s: float = 60.0) -> list:
+    from stretto.torch.group import StrettoGroup
+
+    own = torch.distributed.PrefixStore(prefix, store)
+    everyone = list(range(RANKS))
+    return [StrettoGroup(own, rank, RANKS, everyone, timedelta(seconds=timeout_s)) for rank in everyone]
+
+
+def each(call, groups) -> list:
+    with ThreadPoolExecutor(len(groups)) as pool:
+        return list(pool.map(call, groups))
+
+
+@contextmanager
+def world(monkeypatch, groups: int, timeout_s: float = 60.0):
+    """Groups of the same ranks in one store."""
+    monkeypatch.setenv("STRETTO_TOPOLOGY", f"fullmesh:{RANKS}")
+    store = torch.distributed.HashStore()
+    made = [members(store, str(i), timeout_s) for i in range(groups)]
+    try:
+        for group in made:
+            each(lambda g: g._links.connect(), group)
+        yield made
+    finally:
+        each(lambda g: g.abort(), [g for group in made for g in group])
+
+
+def lines_of(group) -> set:
+    return {stream.line for stream in group._links.everyone().values()}
+
+
+def exchange(one, other, value: float) -> None:
+    got = torch.zeros(4)
+    came = other.recv([got], 0, 1)
+    one.send([torch.full((4,), value)], 1, 1).wait(timedelta(seconds=30))
+    came.wait(timedelta(seconds=30))
+    assert got.tolist() == [value] * 4
+
+
+def test_messages_of_all_groups_have_one_thread_and_one_connection_a_pair(monkeypatch):
+    before, sockets = set(threading.enumerate()), len(os.listdir("/proc/self/fd"))
+    with world(monkeypatch, GROUPS) as groups:
+        for rank in range(RANKS):
+            assert len({line for group in groups for line in lines_of(group[rank])}) == RANKS - 1
+        of_messages = [t for t in set(threading.enumerate()) - before if t.name == "stretto-messages"]
+        assert len(of_messages) == 1
+        for i, group in enumerate(groups):
+            exchange(group[0], group[1], float(i))
+    assert not any(t.name == "stretto-messages" and t.is_alive() for t in set(threading.enumerate()) - before)
+    assert len(os.listdir("/proc/self/fd")) <= sockets + 2
+
+
+def test_worlds_share_nothing(monkeypatch):
+    with world(monkeypatch, 1) as (one,), world(monkeypatch, 1) as (other,):
+        assert not lines_of(one[0]) & lines_of(other[0])
+
+
+def test_a_group_that_receives_nothing_holds_up_no_other_one(monkeypatch):
+    monkeypatch.setattr(messages, "MOST_EARLY", 1 << 20)
+    monkeypatch.setattr(message_frames, "PIECE_BYTES", 1 << 14)
+    with world(monkeypatch, 2) as (stuck, free):
+        many = [stuck[0].send([torch.full((50_000,), float(i))], 1, i) for i in range(20)]  # 4 MB, of which 1 is kept
+        for i in range(5):
+            exchange(free[0], free[1], float(i))
+        assert not many[-1].is_completed()
+        got = torch.zeros(50_000)
+        for i in reversed(range(20)):
+            stuck[1].recv([got], 0, i).wait(timedelta(seconds=30))
+            assert (got == i).all()
+        for work in many:
+            work.wait(timedelta(seconds=30))
+
+
+def test_a_group_that_ends_in_the_middle_of_a_message_leaves_the_others_alone(monkeypatch):
+    monkeypatch.setattr(message_frames, "PIECE_BYTES", 1 << 14)
+    with world(monkeypatch, 2) as (ends, stays):
+        got = torch.zeros(1 << 20)
+        waits = ends[1].recv([got], 0, 7)
+        sent = ends[0].send([torch.ones(1 << 20)], 1, 7)
+        ends[1].abort()
+        with pytest.raises(PeerFailed, match="the group was destroyed"):
+            waits.wait(timedelta(seconds=30))
+        exchange(stays[0], stays[1], 3.0)
+        with pytest.raises(PeerFailed, match="it died, or left the group"):
+            ends[0].recv([got], 1, 8).wait(timedelta(seconds=30))
+        assert sent is not None
+        exchange(stays[0], stays[1], 4.0)
+
+
+def test_a_connection_that_ends_is_told_to_all_groups(monkeypatch):
+    with world(monkeypatch, 2) as groups:
+        waits = [group[0].recv([torch.zeros(1)], 1, 5) for group in groups]
+        (line,) = {group[1]._links.everyone()[0].line for group in groups}
+        line.connection.sock.shutdown(2)
+        for work in waits:
+            with pytest.raises(PeerFailed, match="rank 1: it died, or left the group"):
+                work.wait(timedelta(seconds=30))
