@@ -29,7 +29,8 @@ from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
-from symmetric_plans import rails, random_plan
+from symmetric_networks import rails
+from symmetric_plans import random_plan
 from test_foreign_topologies import FILES
 from test_imports import TECCL, XML
 from test_nccl_graph import xml as graph_of

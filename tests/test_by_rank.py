@@ -16,7 +16,8 @@ from stretto.model.targets import TARGETS
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
-from symmetric_plans import examples, h100, random_plan
+from symmetric_networks import h100
+from symmetric_plans import examples, random_plan
 
 EXAMPLES = examples(0)
 BY_RANK = ("chakra", "csv", "trace")

@@ -16,7 +16,8 @@ from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
 from stretto.planners import run_planner
 from stretto.runtime.local import run_local
 from stretto.topologies import load_topology
-from symmetric_plans import examples, group
+from symmetric_networks import group
+from symmetric_plans import examples
 
 EXAMPLES = examples(0) | {f"{name}, again": plan for name, plan in examples(1).items()}
 

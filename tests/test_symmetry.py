@@ -7,7 +7,7 @@ import pytest
 
 from stretto.model.symmetry import Symmetry
 from stretto.topologies import load_topology
-from symmetric_plans import full_mesh, rails, ring, star
+from symmetric_networks import full_mesh, rails, ring, star
 
 
 @pytest.fixture(scope="module")

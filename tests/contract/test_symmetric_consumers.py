@@ -22,7 +22,8 @@ from stretto.model.telemetry import Telemetry
 from stretto.report.data import page_data
 from stretto.runtime.local import run_local
 from stretto.simulate import simulate
-from symmetric_plans import examples, h100, random_plan
+from symmetric_networks import h100
+from symmetric_plans import examples, random_plan
 
 EXAMPLES = {name: plan for name, plan in examples(0).items() if "h100" not in name}
 FEW = ["allreduce on mesh", "alltoall on rails", "allgather of rails", "reducescatter with a rank that stays"]
