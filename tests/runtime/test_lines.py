@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 
 import pytest
 
 from stretto.model.errors import PeerFailed
-from stretto.runtime import message_frames, messages
+from stretto.runtime import message_frames, messages, sharing
 
 torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install 'stretto[torch]'")
 
@@ -35,6 +35,7 @@ def each(call, groups) -> list:
 def world(monkeypatch, groups: int, timeout_s: float = 60.0):
     """Groups of the same ranks in one store."""
     monkeypatch.setenv("STRETTO_TOPOLOGY", f"fullmesh:{RANKS}")
+    monkeypatch.setattr(sharing, "_RANKS", {})
     store = torch.distributed.HashStore()
     made = [members(store, str(i), timeout_s) for i in range(groups)]
     try:
@@ -49,6 +50,14 @@ def lines_of(group) -> set:
     return {stream.line for stream in group._links.everyone().values()}
 
 
+def socket_count() -> int:
+    count = 0
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            count += os.readlink(f"/proc/self/fd/{name}").startswith("socket:")
+    return count
+
+
 def exchange(one, other, value: float) -> None:
     got = torch.zeros(4)
     came = other.recv([got], 0, 1)
@@ -58,8 +67,11 @@ def exchange(one, other, value: float) -> None:
 
 
 def test_messages_of_all_groups_have_one_thread_and_one_connection_a_pair(monkeypatch):
-    before, sockets = set(threading.enumerate()), len(os.listdir("/proc/self/fd"))
+    before, sockets = set(threading.enumerate()), socket_count()
     with world(monkeypatch, GROUPS) as groups:
+        pairs = RANKS * (RANKS - 1)
+        # at both ends of each pair one of each group's collectives and one of all messages; and the thread's own two
+        assert socket_count() - sockets == pairs * (GROUPS + 1) + 2
         for rank in range(RANKS):
             assert len({line for group in groups for line in lines_of(group[rank])}) == RANKS - 1
         of_messages = [t for t in set(threading.enumerate()) - before if t.name == "stretto-messages"]
@@ -67,7 +79,8 @@ def test_messages_of_all_groups_have_one_thread_and_one_connection_a_pair(monkey
         for i, group in enumerate(groups):
             exchange(group[0], group[1], float(i))
     assert not any(t.name == "stretto-messages" and t.is_alive() for t in set(threading.enumerate()) - before)
-    assert len(os.listdir("/proc/self/fd")) <= sockets + 2
+    assert socket_count() <= sockets
+    assert not any(shared._lines for shared in sharing._RANKS.values())
 
 
 def test_worlds_share_nothing(monkeypatch):

@@ -24,7 +24,7 @@ from .channel import Forged, Wire
 from .inbox import Done
 from .mesh import GRACE_S, LINGER_S, LOOK_S, READ_BYTES, Connection, on_the_way
 from .message_frames import HEAD, LIMIT, Word
-from .switchboard import switchboard_with
+from .switchboard import Switchboard, switchboard_with
 
 BATCH_BYTES = 1 << 18
 """Frames are collected up to this number of bytes, then sent by one system call."""
@@ -73,11 +73,13 @@ class Line:
     Attributes:
         users: how many groups have the line, or are about to; its maker is one.
         failure: why it has ended.
+        closed: called when it has been closed.
     """
 
     def __init__(self, sock: Wire) -> None:
         self.connection = Connection(sock, 0)
         self.users = 1
+        self.closed: Callable[[], None] = _nothing
         self.failure: str | None = None
         self.streams: dict[int, Stream] = {}
         self.heard_at = self.look_at = time.monotonic()
@@ -91,19 +93,26 @@ class Line:
         self._nowhere = memoryview(b"")
         self._said = False
         self._sent = threading.Condition(self._lock)
-        self.board = switchboard_with(self)
+        self.board: Switchboard | None = None
 
     # --- streams ----------------------------------------------------------------------------------
 
     def attach(self, number: int, stream: Stream) -> None:
-        """Hand frames of a number to a stream."""
+        """Hand frames of a number to a stream. Before the first one nothing is read."""
         with self._lock:
-            failure = self.failure
+            failure, board = self.failure, self.board
             self._queues[stream] = deque()
             self.streams[number] = stream
+            if board is None:
+                self.board = switchboard_with(self)
         if failure is not None:
             stream.ended(PeerFailed(stream.name, failure))
-        self.board.look_soon(self)
+        if board is not None:
+            board.look_soon(self)
+
+    def _call(self, call: Callable[[Switchboard], None]) -> None:
+        if self.board is not None:
+            call(self.board)
 
     def detach(self, number: int) -> list[Item]:
         """Tell the peer that a stream has left, and drop its frames from now on.
@@ -123,7 +132,7 @@ class Line:
             self._queues[stream] = deque([*list(queue)[:begun], Item(Word.LEAVE, 0, 0, 0, memoryview(b""), _ignore)])
             if stream not in self._turns:
                 self._turns.append(stream)
-        self.board.call(partial(self._turn_away, stream))
+        self._call(lambda board: board.call(partial(self._turn_away, stream)))
         self.push()
         return dropped
 
@@ -160,9 +169,10 @@ class Line:
         deadline = time.monotonic() + LINGER_S
         while lingers and self.failure is None and on_the_way(sock) and time.monotonic() < deadline:
             time.sleep(LOOK_S)
-        self.board.remove(self)
+        self._call(lambda board: board.remove(self))
         self._end(LEFT)
         sock.close()
+        self.closed()
 
     # --- sending ----------------------------------------------------------------------------------
 
@@ -199,7 +209,7 @@ class Line:
             if c.unsent or c.broken or not self._turns:
                 break  # else another thread has found this one sending
         if c.unsent or c.broken:
-            self.board.watch(self)
+            self._call(lambda board: board.watch(self))
         if ended:
             for item in ended:
                 item.done(None)
@@ -264,7 +274,7 @@ class Line:
             self._look()
             if count < READ_BYTES and not c.pending:  # the kernel had no more
                 return
-        self.board.again(self)
+        self._call(lambda board: board.again(self))
 
     def _look(self) -> None:
         """Handle what has been read."""
@@ -333,12 +343,16 @@ class Line:
             for kept in (self._under_way, self._queues, self._turns, self._begun):
                 kept.clear()
             self._sent.notify_all()
-        self.board.unwatch(self)
+        self._call(lambda board: board.unwatch(self))
         for _, stream in streams:
             stream.ended(PeerFailed(stream.name, why))
         failed = partial(_fail_all, [(item.done, PeerFailed(s.name, why)) for s, item in items])
         if items:
             beside(failed)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _ignore(failure: PeerFailed | None) -> None:

@@ -9,7 +9,6 @@ process that leaves because another one is at fault says so first. All groups sh
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 from collections.abc import Iterable
@@ -32,12 +31,6 @@ SILENT = 1 / 2
 """Part of the timeout after which a silent peer is at fault. It is below 1, so that a process that waits here fails
 before the collectives of its peers give it up."""
 _NOTHING = memoryview(b"")
-_NUMBERS = itertools.count(1)
-
-
-def new_number() -> int:
-    """A number for a stream of this process, which it never had before."""
-    return next(_NUMBERS) & 0xFFFFFFFF
 
 
 class Offer(NamedTuple):

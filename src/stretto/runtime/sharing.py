@@ -8,10 +8,12 @@ another, in the order in which they were made, so that the second finds what the
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import secrets
 import threading
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from .channel import Wire
@@ -21,9 +23,15 @@ TURN_S = 5.0
 """Seconds for which a group waits for those made before it to connect. Ranks that make their groups in different orders
 would wait for each other for ever; theirs have connections of their own."""
 
+_NUMBERS = itertools.count(1)
 _PROCESS = secrets.token_hex(8)
 _LOCK = threading.RLock()
 _RANKS: dict[tuple[str, int], Shared] = {}
+
+
+def new_number() -> int:
+    """A number for streams of this process, which none of them had before."""
+    return next(_NUMBERS) & 0xFFFFFFFF
 
 
 class Shared:
@@ -61,30 +69,42 @@ class Shared:
         """The lines that serve, held for a group."""
         with self._change:
             held: dict[str, dict[str, Line]] = {}
-            for peer, lines in list(self._lines.items()):
+            for peer, lines in self._lines.items():
                 held[peer] = {number: line for number, line in lines.items() if line.hold()}
-                self._lines[peer] = dict(held[peer])  # others have ended
-                if not held[peer]:
-                    del held[peer], self._lines[peer]
             return Offer(self, held)
 
     def keep(self, peer: str, number: str, line: Line) -> None:
-        """Let later groups have a line."""
+        """Let later groups have a line, until it is closed."""
         with self._change:
             self._lines.setdefault(peer, {})[number] = line
+        line.closed = partial(self._forget, peer, number)
+
+    def _forget(self, peer: str, number: str) -> None:
+        with self._change:
+            del self._lines[peer][number]
+            if not self._lines[peer]:
+                del self._lines[peer]
 
 
 class Offer:
-    """What a rank says of its lines when a group connects, and what comes of it."""
+    """What a rank says of its lines when a group connects, and what comes of it.
+
+    Attributes:
+        number: what other ranks call this one's streams in the group.
+        numbers: what this rank calls those of each node.
+        reuses: whether any two ranks of the group use a line that they had.
+    """
 
     def __init__(self, shared: Shared, held: dict[str, dict[str, Line]]) -> None:
         self._shared, self._held = shared, held
+        self.number, self.numbers, self.reuses = new_number(), dict[int, int](), False
         self.lines: dict[int, Line] = {}
         self._names: dict[int, str] = {}
+        self._new: list[tuple[str, str, Line]] = []
 
     def words(self) -> list[Any]:
-        """What the other ranks are told: the name of this one, and numbers of lines to others."""
-        return [self._shared.name, {peer: list(lines) for peer, lines in self._held.items()}]
+        """What the other ranks are told: the name of this one, its number, and which lines it has to others."""
+        return [self._shared.name, self.number, {peer: list(lines) for peer, lines in self._held.items()}]
 
     def agree(self, answers: Mapping[int, Sequence[Any]]) -> set[int]:
         """Use the lines that both ends name.
@@ -95,8 +115,10 @@ class Offer:
             The nodes to which there is a line.
         """
         own = self._shared.name
-        for node, (name, lines) in answers.items():
-            self._names[node] = name
+        words = {name: lines for name, _, lines in answers.values()}
+        self.reuses = any({*words[b].get(a, ())} & {*lines.get(b, ())} for a, lines in words.items() for b in words)
+        for node, (name, number, lines) in answers.items():
+            self._names[node], self.numbers[node] = name, int(number)
             both = sorted({*lines.get(own, ())} & {*self._held.get(name, ())})
             if both and name != own:
                 self.lines[node] = self._held[name].pop(both[0])
@@ -104,7 +126,7 @@ class Offer:
         return set(self.lines)
 
     def add(self, node: int, sock: Wire, secret: bytes) -> None:
-        """Make a line of a new connection, and keep it for later groups.
+        """Make a line of a new connection.
 
         Args:
             secret: what only the members of the group know that both ends connect for.
@@ -112,7 +134,12 @@ class Offer:
         name, line = self._names[node], Line(sock)
         self.lines[node] = line
         both = "/".join(sorted((name, self._shared.name)))
-        self._shared.keep(name, hashlib.sha256(secret + both.encode()).hexdigest()[:16], line)
+        self._new.append((name, hashlib.sha256(secret + both.encode()).hexdigest()[:16], line))
+
+    def keep(self) -> None:
+        """Let later groups have the new lines, whose first streams are there."""
+        for name, number, line in self._new:
+            self._shared.keep(name, number, line)
 
     def _drop_others(self) -> None:
         for lines in self._held.values():

@@ -24,7 +24,7 @@ from ..runtime.credentials import Credentials, from_environment, random_secret
 from ..runtime.inbox import Inbox
 from ..runtime.incoming import DIED
 from ..runtime.mesh import GRACE_S, Mesh, has_ended
-from ..runtime.messages import Messages, new_number
+from ..runtime.messages import Messages
 from ..runtime.native.engine import Engine, can_serve, for_mesh, hold, let_go
 from ..runtime.sharing import Offer, Shared
 from .calls import describe
@@ -147,20 +147,19 @@ class Links:
 
     def _meet_for_messages(self, credentials: Credentials, secret: bytes) -> dict[int, Messages]:
         """Streams to all other ranks; connections to those with which this rank has none yet."""
-        offer, number = self._shared.offer(), new_number()
-        nodes, streams = self._library.nodes, {}
+        offer, nodes, streams = self._shared.offer(), self._library.nodes, {}
         try:
             mesh = self._meet("messages", credentials, offer)
             for node, (connection,) in mesh.peers.items():
                 offer.add(node, connection.sock, secret)
-            # all ranks must hear a stream before anyone speaks
             for r, node in enumerate(nodes):
                 if r != self._library.rank:
                     name, line = f"rank {r}", offer.lines.pop(node)
-                    streams[r] = Messages(line, name, self._timeout_s, self.inbox, number)
-            for r, theirs in enumerate(self._share("streams", number)):
-                if r in streams:
-                    streams[r].peer_number = int(theirs)
+                    numbers = offer.number, offer.numbers[node]
+                    streams[r] = Messages(line, name, self._timeout_s, self.inbox, *numbers)
+            offer.keep()
+            if offer.reuses:  # who reads a line already must know the new stream before anyone speaks; others wait
+                self._share("hears", True)
         except BaseException:
             offer.give_up()
             for stream in streams.values():
