@@ -17,7 +17,7 @@ from ocs_device import OcsDevice
 from stretto.lower import lower
 from stretto.model.circuits import Change, change
 from stretto.model.collective import Workload, make_collective
-from stretto.model.errors import Infeasible, InputError, PeerFailed
+from stretto.model.errors import Infeasible, InputError, PeerFailed, Unsupported
 from stretto.planners import run_planner
 from stretto.runtime import content
 from stretto.runtime.circuits import Circuits
@@ -225,7 +225,8 @@ def test_a_port_that_fails_ends_the_run_by_its_name_and_leads_to_a_plan_without_
     assert [(f.plane, f.ends) for f in failures] == [(0, {End(2, A_SIDE)})]
 
     again, remaining = plan_without(topology, dead_ports(failures), workload(topology))
-    assert remaining.planes == (1,)
+    assert remaining.planes == (0, 1)
+    assert set(again.plane.tolist()) == {1}
     assert verify(again).ok
     turns = fabric_of(on_one_device(device), topology, "fabric.json")
     before = len(device.sets)
@@ -259,10 +260,12 @@ def test_a_collective_that_does_not_need_the_dead_port_keeps_its_plane():
 
 def test_without_any_plane_that_joins_all_ranks_there_is_no_plan():
     topology = load_topology("optical:4,2")
+    with pytest.raises(Unsupported, match="gpu1 has no port on plane 0"):
+        plan_without(topology, {0: {1}, 1: {3}}, workload(topology))
     with pytest.raises(
-        Infeasible, match="without port 1 of plane 0, port 3 of plane 1 no plane of optical:4,2 joins all"
+        Infeasible, match="without port 0 of plane 0, port 1 of plane 0, port 2 of plane 0 nothing joins"
     ):
-        without(topology, {0: {1}, 1: {3}}, range(4))
+        without(load_topology("optical:4,1"), {0: {0, 1, 2}})
 
 
 def test_the_program_that_turns_a_plane_says_what_is_wrong_instead_of_up(tmp_path):

@@ -21,6 +21,7 @@ from ..model.variants import seen_by
 from ..schedule.best import ask, best_of
 from ..schedule.effort import Budget, steps_of
 from ..schedule.fitting import fitting, refuse, seen_by_target
+from ..schedule.joining import joining_planes, on_all_planes, on_planes
 from ..schedule.kept import Kept
 from ..schedule.moments import charged, from_zero, moved, retimed
 from .registry import Entry, Progress, Request, find, registered
@@ -68,8 +69,12 @@ def run_planner(
     budget = Budget(steps_of(effort, different), stop=Stop(time_limit_s))
     begin_s = min(c.start_s for c in workload.collectives)
     from_now = replace(topology, changes=topology.changes.since(begin_s)) if topology.changes and begin_s else topology
-    request = Request(from_now, from_zero(workload), seed, budget, progress, target, None if time_limit_s else kept)
+    planes = joining_planes(topology, workload)
+    planned_on = from_now if planes is None else on_planes(from_now, planes)
+    request = Request(planned_on, from_zero(workload), seed, budget, progress, target, None if time_limit_s else kept)
     plan = _plan(spec, request, options or {})
+    if planes is not None:
+        plan = on_all_planes(plan, topology, planes)
     if from_now is not topology:
         plan = replace(plan, topology=topology)
     loading_s, loading_cpu_s = LOADING.wall_s - loaded.wall_s, LOADING.cpu_s - loaded.cpu_s

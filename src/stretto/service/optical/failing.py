@@ -1,8 +1,7 @@
 """A fabric without ports that failed: the network that is left, a plan for it, and who turns its planes.
 
-A node whose port failed keeps its ports on other planes. Planners for planes (SWOT) need all ranks of a collective on
-each plane, so a plane on which a rank has no port is left out for that collective. In a collective of all ranks the one
-with the fewest ports sets the pace, so where planes are alike little is lost.
+A node whose port failed keeps its ports on other planes. A plane on which a rank of a collective has no port is left
+out of its plan (:mod:`stretto.schedule.joining`); collectives of other ranks keep it.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from ...model.circuits import Change, Circuit
 from ...model.collective import Workload
 from ...model.errors import Infeasible
 from ...model.plan import Plan
-from ...model.topology import Plane, Topology
+from ...model.topology import Topology
 from ...planners import run_planner
 from ...runtime.switches import Switch
 from .driver import PortFailed
@@ -28,8 +27,8 @@ class Remaining(NamedTuple):
     """What is left of a network.
 
     Attributes:
-        topology: its planes join nothing at first.
-        planes: for each of its planes the number in the whole network.
+        topology: a plane that has lost a port joins nothing at first.
+        planes: for each of its planes the number in the whole network; one that joins fewer than two nodes is gone.
         ports: for each of its planes int32[ports], the numbers of its ports on the whole plane.
     """
 
@@ -46,28 +45,26 @@ def dead_ports(failures: Iterable[PortFailed]) -> dict[int, set[int]]:
     return dead
 
 
-def without(topology: Topology, dead: Mapping[int, Collection[int]], ranks: Iterable[int] = ()) -> Remaining:
+def without(topology: Topology, dead: Mapping[int, Collection[int]]) -> Remaining:
     """The network without some ports of its planes.
 
     Args:
         dead: by the number of a plane its ports that are gone.
-        ranks: nodes that each plane must join to be kept.
     Raises:
         Infeasible: no plane and no link is left.
     """
-    wanted = np.array(sorted(ranks), dtype=np.int32)
     planes, numbers, ports = [], [], []
     for p, plane in enumerate(topology.planes):
         alive = np.setdiff1d(np.arange(len(plane.nodes)), list(dead.get(p, ()))).astype(np.int32)
-        nodes = plane.nodes[alive]
-        if len(nodes) >= 2 and np.isin(wanted, nodes).all():
-            nothing = np.full(len(nodes), -1, dtype=np.int32)
-            planes.append(Plane(nodes, plane.bandwidth, plane.latency_s, plane.reconfiguration_s, nothing))
-            numbers.append(p)
-            ports.append(alive)
+        if len(alive) < 2:
+            continue
+        nothing = np.full(len(alive), -1, dtype=np.int32)
+        planes.append(replace(plane, nodes=plane.nodes[alive], matching=nothing) if p in dead else plane)
+        numbers.append(p)
+        ports.append(alive)
     if not planes and not topology.link_count:
         gone = ", ".join(f"port {q} of plane {p}" for p in sorted(dead) for q in sorted(dead[p]))
-        raise Infeasible(f"without {gone} no plane of {topology.name} joins all ranks")
+        raise Infeasible(f"without {gone} nothing joins the nodes of {topology.name}")
     left = replace(topology, name=f"{topology.name} without failed ports", planes=tuple(planes))
     return Remaining(left, tuple(numbers), tuple(ports))
 
@@ -78,10 +75,9 @@ def plan_without(
     """A plan for collectives on what is left, and the planes and ports that it means.
 
     Raises:
-        Infeasible: see :func:`without`.
+        Infeasible: see :func:`without`. Unsupported: no plane that is left joins all ranks.
     """
-    ranks = {rank for collective in workload.collectives for rank in collective.ranks.tolist()}
-    remaining = without(topology, dead, ranks)
+    remaining = without(topology, dead)
     return run_planner(planner, remaining.topology, workload), remaining
 
 
