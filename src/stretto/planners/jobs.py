@@ -10,7 +10,7 @@ and tries other orders while the effort lasts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -57,14 +57,25 @@ def jobs(request: Request, *, planner: str = "auto", online: bool = False) -> Pl
         decided at the last start; and ``online``.
     """
     budget = request.budget.share(PLANNING_SHARE)
-    plans = _plans_alone(request, planner, budget, online)
+    return together(request, _plans_alone(request, planner, budget, online), online=online)
+
+
+def together(request: Request, plans: Sequence[Plan], *, online: bool = False) -> Plan:
+    """The plans of single collectives, each made as if it were alone and began at 0, put into one.
+
+    Args:
+        request: its collectives are those of the plans, in order; what is left of its budget is for their order.
+        online: see :data:`OPTIONS`.
+    Returns:
+        As :func:`jobs`.
+    """
     placing = Placing.of_plans(request.topology, request.workload, plans)
     schedule = _decide_online(placing, request) if online else _search(placing, request)
     facts = {
         "objective_s": schedule.value_s,
         "alone_s": placing.alone_s.tolist(),
         "order": list(schedule.order),
-        "planners": [str(plan.meta.get("chosen", planner)) for plan in plans],
+        "planners": [str(plan.meta.get("chosen", plan.meta.get("planner", ""))) for plan in plans],
         "online": online,
     }
     if not online:
