@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import fields
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -98,7 +98,7 @@ def _header(plan: Plan) -> dict[str, Any]:
         "sharing": plan.sharing,
         **extra,
         "meta": plan.meta,
-        "workload": [_collective_to_json(c, plan.topology, orbits) for c in plan.workload.collectives],
+        "workload": [collective_to_json(c, plan.topology, orbits) for c in plan.workload.collectives],
         "topology": plan.topology.to_json(),
     }
 
@@ -112,7 +112,7 @@ def _same(a: Collective, b: Collective) -> bool:
     return True
 
 
-def _collective_to_json(c: Collective, topology: Topology, orbits: Orbits | None) -> dict[str, Any]:
+def collective_to_json(c: Collective, topology: Topology, orbits: Orbits | None) -> dict[str, Any]:
     """A collective as its parameters if these rebuild it, else as all its pieces and chunks.
 
     Args:
@@ -252,6 +252,12 @@ def _lists(plan: Plan) -> dict[str, Ragged]:
 
 def write_parquet(plan: Plan, path: str) -> None:
     """Write a plan as Parquet: plain columns, everything else in the metadata under ``stretto``."""
+    with atomic_file(path, "wb") as file:
+        write_parquet_into(file, plan)
+
+
+def write_parquet_into(file: IO[bytes], plan: Plan) -> None:
+    """Write the same into an open file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -261,8 +267,7 @@ def write_parquet(plan: Plan, path: str) -> None:
         columns[name] = pa.ListArray.from_arrays(pa.array(r.offsets.astype(np.int32)), pa.array(r.values))
     columns |= {name: pa.array(getattr(rows, name)) for name in _timings(rows)}
     table = pa.table(columns).replace_schema_metadata({KEY: json.dumps(_header(plan)).encode()})
-    with atomic_file(path, "wb") as file:
-        pq.write_table(table, file, compression="zstd", write_page_checksum=True)
+    pq.write_table(table, file, compression="zstd", write_page_checksum=True)
 
 
 def _read_parquet(path: str) -> Plan:
