@@ -52,7 +52,19 @@ KNOWS = {
     "formats": {"model", "kernels", "topologies"},
     "studies": {"model", "bounds", "simulate", "verify", "topologies", "schedule", "planners", "formats", "emulator"},
     "report": {"model", "bounds", "formats"},
-    "service": {"model", "lower", "runtime", "simulate", "topologies", "planners", "choose", "verify", "formats"},
+    "service": {
+        "model",
+        "lower",
+        "runtime",
+        "schedule",
+        "simulate",
+        "topologies",
+        "planners",
+        "choose",
+        "verify",
+        "formats",
+        "face",
+    },
 }
 """What each part may import besides itself; the command line and the face of the package may import all."""
 

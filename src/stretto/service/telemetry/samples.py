@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any, NamedTuple
 
-CAPACITY, CARRIED = KINDS = ("capacity", "carried")
+CAPACITY, CARRIED, LATENCY = KINDS = ("capacity", "carried", "latency")
 """What a rate is: what the link can carry (0: the link is down), or what it carried on average since the sample before,
-which says nothing about what it could have."""
+which says nothing about what it could have; or a latency, in seconds."""
 
 Link = tuple[str, str]
 """A link by the names of its nodes: the one that sends, the one that receives."""
@@ -25,7 +25,7 @@ class Sample(NamedTuple):
     Attributes:
         src, dst: names of nodes of the network.
         kind: one of :data:`KINDS`.
-        rate: bytes/s.
+        rate: bytes/s; of a latency, seconds.
         at_s: the moment it was measured, or the end of the interval, seconds since 1970.
     """
 
@@ -57,4 +57,6 @@ def _text(at_s: float) -> str:
 def _value(sample: Sample) -> dict[str, Any]:
     if sample.kind == CARRIED:
         return {"carried": sample.rate}
+    if sample.kind == LATENCY:
+        return {"latency": sample.rate}
     return {"bandwidth": sample.rate} if sample.rate else {"down": True}

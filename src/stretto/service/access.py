@@ -1,0 +1,124 @@
+"""Who may do what: bearer tokens with roles.
+
+    read        GET
+    job         and put and delete jobs, and report telemetry
+    operator    and put and delete networks, and read the audit log
+
+Only SHA-256 of a token is kept. Tokens that :func:`new_token` makes have 256 random bits, so a plain digest is enough.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+import secrets
+from dataclasses import dataclass
+
+from ..model.errors import InputError
+from ..topologies.values import read_text
+
+READ, JOB, OPERATOR = "read", "job", "operator"
+ROLES = (READ, JOB, OPERATOR)
+"""From the least to the most: each may do what those before it may."""
+
+LINE = re.compile(r"(?P<role>\S+)\s+(?P<name>\S+)\s+(?P<digest>[0-9a-f]{64})")
+SHORTEST = 16
+"""Characters of a token at least."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who asks: a name for the audit log, and a role."""
+
+    name: str
+    role: str
+
+    def may(self, role: str) -> bool:
+        """Whether the caller has that role, or more."""
+        return ROLES.index(self.role) >= ROLES.index(role)
+
+
+ANYBODY = Caller("anybody", OPERATOR)
+"""Who asks where there are no tokens."""
+
+
+class Tokens:
+    """The tokens that are known.
+
+    Args:
+        token: one operator's token; None for none.
+        file: with a line ``ROLE NAME SHA256`` for each token; it is read again when it changes.
+    """
+
+    def __init__(self, token: str | None = None, file: str | None = None) -> None:
+        if token is not None and len(token) < SHORTEST:
+            raise InputError(f"must have at least {SHORTEST} characters", "token")
+        self._single = None if token is None else _digest(token)
+        self._file, self._stamp = file, (0, 0)
+        self._callers: dict[str, Caller] = {}
+        if file is not None:
+            self._read(file)
+
+    @property
+    def needed(self) -> bool:
+        """Whether callers need a token."""
+        return self._single is not None or self._file is not None
+
+    def caller(self, authorization: str | None) -> Caller | None:
+        """Who sends that header; None if its token is not known."""
+        if not self.needed:
+            return ANYBODY
+        scheme, _, token = (authorization or "").partition(" ")
+        if scheme.lower() != "bearer" or not token:
+            return None
+        digest = _digest(token.strip())
+        if self._single is not None and hmac.compare_digest(digest, self._single):
+            return Caller("operator", OPERATOR)
+        if self._file is not None:
+            self._read(self._file)
+        return self._callers.get(digest)
+
+    def _read(self, path: str) -> None:
+        """Read the file, if it has changed; one that cannot be read any more changes nothing."""
+        try:
+            status = os.stat(path)
+        except OSError as error:
+            if self._stamp == (0, 0):
+                raise InputError(f"cannot be read: {error.strerror}", path) from None
+            return
+        stamp = (status.st_mtime_ns, status.st_size)
+        if stamp != self._stamp:
+            self._callers, self._stamp = _callers(path), stamp
+
+
+def new_token(path: str, role: str, name: str) -> str:
+    """Make a token, and add its digest to a file: the token, which is nowhere else."""
+    if role not in ROLES:
+        raise InputError(f"there is no role {role!r}; there are {', '.join(ROLES)}", "role")
+    if not re.fullmatch(r"[\x21-\x7e]{1,100}", name):
+        raise InputError("must be 1 to 100 printable signs without spaces", "name")
+    token = secrets.token_urlsafe(32)
+    try:
+        with open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a", encoding="utf-8") as file:
+            file.write(f"{role} {name} {_digest(token)}\n")
+    except OSError as error:
+        raise InputError(f"cannot be written: {error.strerror}", path) from None
+    return token
+
+
+def _callers(path: str) -> dict[str, Caller]:
+    found = {}
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        said = LINE.fullmatch(line.strip())
+        if said is None or said["role"] not in ROLES:
+            raise InputError(f"must be ROLE NAME SHA256, with a role of {', '.join(ROLES)}", f"{path}, line {number}")
+        found[said["digest"]] = Caller(said["name"], said["role"])
+    return found
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()

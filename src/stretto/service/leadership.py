@@ -1,0 +1,115 @@
+"""Who of several instances is the leader: whoever holds a lock that ends with its process or its connection.
+
+For SQLite the lock is on a file beside the database; for PostgreSQL it is an advisory lock of a session. A leader that
+loses its connection without noticing is fenced by its term (:mod:`.database`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from typing import Protocol
+
+from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import NullPool
+
+from .database import Database
+
+KEY = 0x73747274
+"""The advisory lock of the leader in a PostgreSQL database."""
+
+
+class Lock(Protocol):
+    """A lock that at most one instance holds."""
+
+    def take(self) -> bool:
+        """Take it if it is free; whether it is held now."""
+
+    def held(self) -> bool:
+        """Whether it is still held."""
+
+    def release(self) -> None:
+        """Give it back, if it is held."""
+
+
+def lock_of(database: Database) -> Lock:
+    """The leader's lock of a database."""
+    if database.is_sqlite:
+        return FileLock(f"{database.engine.url.database}.leader")
+    return AdvisoryLock(database.engine)
+
+
+class FileLock:
+    """A lock on a file; the kernel gives it back when the process ends."""
+
+    def __init__(self, path: str) -> None:
+        self._path, self._file = path, -1
+
+    def take(self) -> bool:
+        if self._file >= 0:
+            return True
+        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(file)
+            return False
+        self._file = file
+        return True
+
+    def held(self) -> bool:
+        return self._file >= 0
+
+    def release(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+class AdvisoryLock:
+    """An advisory lock of PostgreSQL, on a connection of its own; the server gives it back when that ends."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = create_engine(
+            engine.url, poolclass=NullPool, isolation_level="AUTOCOMMIT",
+            connect_args={
+                "connect_timeout": 5, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3,
+                "tcp_user_timeout": 10_000,
+            },
+        )  # fmt: skip
+        self._connection: Connection | None = None
+
+    def take(self) -> bool:
+        if self.held():
+            return True
+        try:
+            connection = self._engine.connect()
+        except SQLAlchemyError:
+            return False
+        try:
+            if connection.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": KEY}):
+                self._connection = connection
+                return True
+        except SQLAlchemyError:
+            pass
+        connection.close()
+        return False
+
+    def held(self) -> bool:
+        if self._connection is None:
+            return False
+        try:
+            self._connection.execute(text("SELECT 1"))
+        except SQLAlchemyError:
+            self.release()
+            return False
+        return True
+
+    def release(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                connection.close()
+            except SQLAlchemyError:
+                connection.invalidate()
