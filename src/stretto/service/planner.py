@@ -1,0 +1,289 @@
+"""The process that plans: ``python -m stretto.service.planner``, started by the leader (:mod:`.planning_process`).
+
+It reads what is known from the store, plans what has changed, weighs, and publishes; so the process that answers over
+HTTP never waits for a plan. Work is done in small steps, each of which begins with the store as it is then: the plan of
+one collective alone, or the plans of a network's jobs put together and published. Networks with new jobs or links get
+plans of little effort at once, and plans of more effort when nothing else waits.
+
+It ends when its input ends, with the process that started it, or when its term is over.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from sqlalchemy import Connection
+
+from ..model.errors import InputError, StrettoError
+from ..model.plan import Plan
+from .database import Database, DatabaseGone, NotLeader
+from .listening import Sensitivity, news_of
+from .networks import base_of, forget_samples, lay_over, network, network_names, samples_since
+from .published import (
+    Stored,
+    find_plan,
+    has_plans,
+    keep_plan,
+    keep_refusal,
+    last_decision,
+    refusal_reasons,
+)
+from .publishing import Publishing, plan_of_tasks
+from .states import State, States, Task
+from .together import plan_alone
+
+KEPT_S = 24 * 3600.0
+"""Seconds for which telemetry is kept."""
+
+LISTENED_S = 60.0
+"""Seconds of telemetry that are looked at besides the holding time, and the last report of each link before them."""
+
+RETRY_S = 1.0
+"""Seconds after which the database is tried again."""
+
+MOST_TRANSFERS = 1_000_000
+"""Transfers of the plans alone that are kept in memory, besides those of the newest one; about 100 bytes each."""
+
+IDLE_S = 3600.0
+"""Seconds after which the planner looks whether there is something to do even if nobody has said so."""
+
+NICENESS = 10
+"""What is added to the niceness of the process, so that answers over HTTP come first."""
+
+Tell = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the controller plans.
+
+    Attributes:
+        effort: of plans; those of the first moment are quick.
+        sensitivity: when telemetry counts.
+        planner: what plans each collective alone.
+        least_gain: share of the mean completion that a new plan must gain for jobs that have one.
+    """
+
+    effort: str = "normal"
+    sensitivity: Sensitivity = field(default_factory=Sensitivity)
+    least_gain: float = 0.05
+    planner: str = "auto"
+
+    @property
+    def efforts(self) -> tuple[str, ...]:
+        return ("quick",) if self.effort == "quick" else ("quick", self.effort)
+
+
+class Planner:
+    """Does what is to be done, one step at a time.
+
+    Args:
+        term: of the leader whose planner this is.
+        tell: told what happened, as an object that can be written as JSON.
+        clock: seconds since 1970.
+    """
+
+    def __init__(
+        self, database: Database, term: int, settings: Settings, tell: Tell, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._database, self._term, self._settings = database, term, settings
+        self._tell, self._clock = tell, clock
+        self._states = States(settings.efforts, settings.planner)
+        self._publishing = Publishing(database, term, settings.least_gain, tell, clock)
+        self._done: dict[str, tuple[str, int]] = {}  # by network the last state, and how many efforts it has had
+        self._plans: dict[str, Plan] = {}  # by digest of the request, the one used last at the end
+        self._absurd: set[str] = set()  # overlays that leave no network
+
+    def work(self) -> float:
+        """Do all that is to be done; the moment at which telemetry wants to be looked at again."""
+        again_at = self.listen()
+        while self.step():
+            again_at = self.listen()
+        return again_at
+
+    def listen(self) -> float:
+        """Make new versions of networks whose links differ from what was planned; when to look again."""
+        again_at, how, now = math.inf, self._settings.sensitivity, self._clock()
+        with self._database.read() as connection:
+            names = [name for name, _ in network_names(connection)]
+        for name in names:
+            with self._database.read() as connection:
+                current = network(connection, name)
+                reported = samples_since(connection, name, now - how.hold_s - LISTENED_S)
+                base = base_of(connection, current) if reported else None
+            if base is None:
+                continue
+            news = news_of(base, current.overlay, reported, now, how)
+            again_at = min(again_at, news.again_at)
+            if news.overlay is None or (said := json.dumps([name, news.overlay])) in self._absurd:
+                continue
+            with self._database.write(self._term) as connection:
+                if network(connection, name).version != current.version:
+                    continue
+                try:
+                    version = lay_over(connection, current, news.overlay, news.why, now)
+                except InputError as error:
+                    self._absurd.add(said)
+                    self._tell({"event": "telemetry", "network": name, "refused": str(error)})
+                    continue
+                forget_samples(connection, now - KEPT_S)
+            self._tell({"event": "telemetry", "network": name, "version": version, "why": news.why})
+        return again_at
+
+    def step(self) -> bool:
+        """Do the next piece of work; False if there is none."""
+        with self._database.read() as connection:
+            names = [name for name, _ in network_names(connection)]
+        for stage in range(len(self._settings.efforts)):
+            for name in names:
+                if self._advance(name, stage):
+                    return True
+        return False
+
+    def _advance(self, name: str, stage: int) -> bool:
+        """Take a network one piece of work further with the efforts up to a stage; False if there is none."""
+        with self._database.read() as connection:
+            state = self._states.read(connection, name)
+            if self._efforts_had(connection, state) > stage:
+                return False
+            digests = [alone.digest for task in state.tasks for alone in task.alone.values()]
+            reasons, planned = refusal_reasons(connection, digests), has_plans(connection, digests)
+            tasks, refused = state.without(reasons)
+            effort = self._settings.efforts[stage]
+            chosen = [self._best(task, stage, planned) for task in tasks]
+            missing = next((i for i, digest in enumerate(chosen) if digest is None), None)
+            if missing is None:
+                plans = {digest: self._plan(connection, digest) for digest in {*chosen} if digest is not None}
+        if missing is not None:
+            self._plan_alone(tasks[missing], effort)
+            return True
+        final = all(d == task.alone[self._settings.efforts[-1]].digest for d, task in zip(chosen, tasks, strict=True))
+        had = len(self._settings.efforts) if final else stage + 1
+        self._put_together(state, tasks, refused, [(d, plans[d]) for d in chosen if d is not None], effort, had)
+        return True
+
+    def _efforts_had(self, connection: Connection, state: State) -> int:
+        """With how many of the efforts the state has been planned."""
+        name = state.network.name
+        if name not in self._done:
+            last = last_decision(connection, name)
+            efforts = self._settings.efforts
+            had = efforts.index(last.effort) + 1 if last is not None and last.effort in efforts else 0
+            self._done[name] = (last.state if last is not None else "", had)
+        digest, had = self._done[name]
+        if not state.jobs and not digest:
+            return len(self._settings.efforts)
+        return had if digest == state.digest else 0
+
+    def _best(self, task: Task, stage: int, planned: set[str]) -> str | None:
+        """The request for a task's plan alone that is to be used: that of the most effort which there is already."""
+        efforts = self._settings.efforts
+        for effort in reversed(efforts[stage:]):
+            if task.alone[effort].digest in planned:
+                return task.alone[effort].digest
+        return None
+
+    def _plan(self, connection: Connection, digest: str) -> Plan | None:
+        """A plan of the store; those that were used last are kept in memory."""
+        plan = self._plans.pop(digest, None) or find_plan(connection, digest)
+        if plan is not None:
+            self._plans[digest] = plan
+            while sum(each.transfer_count for each in self._plans.values()) > MOST_TRANSFERS and len(self._plans) > 1:
+                del self._plans[next(iter(self._plans))]
+        return plan
+
+    def _plan_alone(self, task: Task, effort: str) -> None:
+        """Plan a collective alone, and keep the plan or why there is none."""
+        asked, cpu_s = task.alone[effort], time.process_time()
+        try:
+            plan = plan_alone(asked)
+        except StrettoError as error:
+            self._refuse(asked.digest, str(error))
+            return
+        except Exception as error:  # a planner with a bug must not end the others
+            self._refuse(asked.digest, f"{type(error).__name__}: {error}")
+            return
+        stored, facts = Stored.of(plan), {"title": plan.title, "transfers": plan.transfer_count}
+        with self._database.write(self._term) as connection:
+            keep_plan(connection, asked.digest, asked.document, stored, facts, self._clock())
+        self._tell({"event": "planned", "what": task.collective.title, "cpu_s": time.process_time() - cpu_s})
+
+    def _refuse(self, digest: str, reason: str) -> None:
+        with self._database.write(self._term) as connection:
+            keep_refusal(connection, digest, " ".join(reason.split()), self._clock())
+        self._tell({"event": "refused", "reason": reason})
+
+    def _put_together(
+        self, state: State, tasks: list[Task], refused: dict[str, str], alone: list[tuple[str, Plan | None]],
+        effort: str, had: int,
+    ) -> None:  # fmt: skip
+        """Plan the jobs of a network together, and publish what that gains."""
+        plans = [plan for _, plan in alone if plan is not None]
+        if len(plans) < len(alone):
+            return  # some were forgotten meanwhile: the next step plans them again
+        cpu_s = time.process_time()
+        marked = self._settings.efforts[had - 1]
+        try:
+            whole = plan_of_tasks(state, tasks, [digest for digest, _ in alone], plans, effort) if tasks else None
+        except Exception as error:
+            words = str(error) if isinstance(error, StrettoError) else f"{type(error).__name__}: {error}"
+            refused, whole = {**dict.fromkeys((task.job for task in tasks), words), **refused}, None
+        if self._publishing.decide(state, whole, refused, marked, time.process_time() - cpu_s):
+            self._done[state.network.name] = (state.digest, had)
+
+
+def main() -> None:
+    """Serve the leader that has started this process: its first line says how, every other one that there is news."""
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no answer
+
+    def tell(event: dict[str, Any]) -> None:
+        answers.write(json.dumps(event) + "\n")
+        answers.flush()
+
+    with suppress(OSError):
+        os.nice(NICENESS)
+    said = json.loads(sys.stdin.readline())
+    how = said["settings"]
+    settings = Settings(how["effort"], Sensitivity(how["threshold"], how["hold_s"]), how["least_gain"], how["planner"])
+    kicks: SimpleQueue[None] = SimpleQueue()
+    threading.Thread(target=_listen, args=(kicks,), daemon=True).start()
+    planner = None
+    while True:
+        try:
+            planner = planner or Planner(Database(said["database"]), said["term"], settings, tell)
+            again_at = planner.work()
+            tell({"event": "idle"})
+            wait_s = min(max(again_at - time.time(), 0.0), IDLE_S)
+        except DatabaseGone as error:
+            tell({"event": "database", "gone": str(error)})
+            wait_s = RETRY_S
+        except (NotLeader, BrokenPipeError):
+            os._exit(0)
+        try:
+            kicks.get(timeout=wait_s)
+            while True:
+                kicks.get_nowait()
+        except Empty:
+            pass
+
+
+def _listen(kicks: SimpleQueue[None]) -> None:
+    """Pass on that there is news; the process ends with who started it, even in the middle of a plan."""
+    for _ in sys.stdin:
+        kicks.put(None)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

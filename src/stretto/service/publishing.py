@@ -1,0 +1,235 @@
+"""Decides whether a new plan of a network's jobs replaces those that they have, and publishes it at once for all.
+
+A job that is new, has changed, or whose network an operator has changed gets the new plan. Where nothing but telemetry
+or more effort has led to it, the plans that jobs have are weighed against it on the network as it is now.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Connection, Row
+
+from ..model.plan import Plan
+from ..model.units import format_time
+from ..simulate import simulate
+from .database import Database
+from .jobs import all_jobs
+from .networks import Missing, network
+from .published import (
+    Stored,
+    decide,
+    find_plan,
+    forget_old,
+    keep_plan,
+    last_decision,
+    plan_row,
+    publish,
+    published_plan,
+)
+from .requests import digest_of, job_document, together_document
+from .states import State, Task
+from .together import job_part, part_of, plan_together
+from .weighing import mean_s
+
+MOST_NAMED = 5
+"""Jobs that a reason names."""
+
+
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """The plan of all jobs of a network that have one.
+
+    Attributes:
+        numbers: by job the numbers of its collectives in the plan.
+        alone_s: float64[collectives], what each takes alone.
+    """
+
+    plan: Plan
+    digest: str
+    request: dict[str, Any]
+    numbers: dict[str, list[int]]
+    alone_s: list[float]
+
+
+def plan_of_tasks(
+    state: State, tasks: Sequence[Task], alone: Sequence[str], plans: Sequence[Plan], effort: str
+) -> Whole:
+    """The plan of all tasks together.
+
+    Args:
+        alone: digests of the requests for the plans of the tasks alone, and
+        plans: these plans.
+    """
+    collectives = [task.collective for task in tasks]
+    request = together_document(state.topology_digest, state.topology, collectives, alone, effort)
+    numbers: dict[str, list[int]] = {}
+    for number, task in enumerate(tasks):
+        numbers.setdefault(task.job, []).append(number)
+    alone_s: dict[str, float] = {}
+    for digest, plan in zip(alone, plans, strict=True):
+        if digest not in alone_s:
+            alone_s[digest] = float(simulate(plan).completions_s[0])
+    plan = plan_together(state.topology, collectives, plans, effort)
+    return Whole(plan, digest_of(request), request, numbers, [alone_s[digest] for digest in alone])
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a plan is published, and why; the mean completions that were weighed, if they were."""
+
+    publishes: bool
+    why: str
+    before_s: float | None = None
+    after_s: float | None = None
+
+
+class Publishing:
+    """Publishes plans in the term of a leader; see :class:`.planner.Planner` for its arguments."""
+
+    def __init__(
+        self, database: Database, term: int, least_gain: float, tell: Callable[[dict[str, Any]], None],
+        clock: Callable[[], float],
+    ) -> None:  # fmt: skip
+        self._database, self._term, self._least_gain = database, term, least_gain
+        self._tell, self._clock = tell, clock
+
+    def decide(self, state: State, whole: Whole | None, refused: Mapping[str, str], effort: str, cpu_s: float) -> bool:
+        """Decide on the plan of a network's jobs, and publish it or keep why not, in one transaction.
+
+        Args:
+            whole: None if no job has a plan.
+            refused: by job why it has none.
+            cpu_s: what putting it together took.
+        Returns:
+            False if the network has changed meanwhile; nothing has happened then.
+        """
+        name = state.network.name
+        with self._database.read() as connection:
+            verdict = self._verdict(connection, state, whole, effort)
+            parts = self._parts(connection, whole) if whole is not None and verdict.publishes else {}
+        stored = Stored.of(whole.plan) if whole is not None and verdict.publishes else None
+        versions: dict[str, int] = {}
+        with self._database.write(self._term) as connection:
+            try:
+                if network(connection, name).version != state.network.version:
+                    return False
+            except Missing:
+                return False
+            now = self._clock()
+            if whole is not None and stored is not None:
+                facts = {"jobs": whole.numbers, "mean_completion_s": verdict.after_s}
+                keep_plan(connection, whole.digest, whole.request, stored, facts, now)
+            decision = decide(connection, {
+                "network": name, "network_version": state.network.version, "state": state.digest, "effort": effort,
+                "jobs": json.dumps({job: state.jobs[job].version for job in (whole.numbers if whole else ())}),
+                "refused": json.dumps(refused), "digest": whole.digest if whole else "", "published": verdict.publishes,
+                "before_s": verdict.before_s, "after_s": verdict.after_s, "why": verdict.why, "at": now,
+            })  # fmt: skip
+            unchanged = {job.name: job.version for job in all_jobs(connection, name)}
+            for job, part in parts.items():
+                if unchanged.get(job) == state.jobs[job].version:
+                    versions[job] = part.publish(connection, decision, state.jobs[job].version, verdict.why, now)
+            forget_old(connection, name)
+        self._tell({
+            "event": "published" if versions else "held", "network": name, "jobs": versions, "why": verdict.why,
+            "refused": dict(refused), "effort": effort, "cpu_s": cpu_s,
+        })  # fmt: skip
+        return True
+
+    def _verdict(self, connection: Connection, state: State, whole: Whole | None, effort: str) -> Verdict:
+        if whole is None:
+            return Verdict(False, "no job has a plan" if state.jobs else "there are no jobs")
+        after_s = float(simulate(whole.plan).mean_completion_s)
+        last = last_decision(connection, state.network.name, published=True)
+        news, must = _news(connection, state, whole, last, effort)
+        old = None if must or last is None else find_plan(connection, last.digest)
+        if last is None or old is None:
+            return Verdict(True, news, None, after_s)
+        numbers = json.loads(plan_row(connection, last.digest).facts)["jobs"]
+        kept = sorted(number for job in whole.numbers for number in numbers[job])
+        before_s = mean_s(part_of(old, kept), state.topology)
+        gain = 1 - after_s / before_s
+        if not np.isfinite(before_s):
+            return Verdict(True, f"{news}; the plans before need a link that is down", None, after_s)
+        words = f"{news}; mean completion {format_time(after_s)} instead of {format_time(before_s)}"
+        if gain < self._least_gain:
+            least = f"the gain of {100 * gain:.1f} % is below {100 * self._least_gain:.1f} %"
+            return Verdict(False, f"{words}: {least}, so jobs keep their plans", before_s, after_s)
+        return Verdict(True, f"{words}, a gain of {100 * gain:.1f} %", before_s, after_s)
+
+    def _parts(self, connection: Connection, whole: Whole) -> dict[str, Part]:
+        """By job its part of a plan, where that differs from what the job has."""
+        completions_s = simulate(whole.plan).completions_s
+        parts = {}
+        for job, numbers in whole.numbers.items():
+            plan = job_part(whole.plan, numbers)
+            before = published_plan(connection, job)
+            if before is not None and before.content == plan.digest():
+                continue
+            times_s = [float(completions_s[number]) for number in numbers]
+            facts = {
+                "transfers": plan.transfer_count,
+                "collectives": [
+                    {"kind": c.kind, "size_bytes": c.size_bytes, "ranks": len(c.ranks), "start_s": c.start_s,
+                     "weight": c.weight, "completion_s": time_s, "alone_s": whole.alone_s[number]}
+                    for c, time_s, number in zip(plan.workload.collectives, times_s, numbers, strict=True)
+                ],
+            }  # fmt: skip
+            request, changed = job_document(whole.digest, numbers), _changed(before, times_s)
+            parts[job] = Part(job, Stored.of(plan), request, facts, changed)
+        return parts
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """What one job gets: its plan, the request for that, facts about it, and what changed."""
+
+    job: str
+    stored: Stored
+    request: dict[str, Any]
+    facts: dict[str, Any]
+    changed: dict[str, Any]
+
+    def publish(self, connection: Connection, decision: int, job_version: int, why: str, now: float) -> int:
+        """Keep the plan and make it the job's; the number of its version."""
+        digest = digest_of(self.request)
+        keep_plan(connection, digest, self.request, self.stored, self.facts, now)
+        return publish(connection, self.job, digest, decision, job_version, why, self.changed, now)
+
+
+def _changed(before: Row[Any] | None, times_s: Sequence[float]) -> dict[str, Any]:
+    """What is new in a version: the completions as planned, before and now."""
+    was = [] if before is None else [c["completion_s"] for c in json.loads(before.facts)["collectives"]]
+    return {"completions_before_s": was, "completions_s": list(times_s)}
+
+
+def _news(connection: Connection, state: State, whole: Whole, last: Row[Any] | None, effort: str) -> tuple[str, bool]:
+    """What has changed since plans were published last, and whether new ones must be published."""
+    if last is None:
+        return "the first plans on this network", True
+    before = json.loads(last.jobs)
+    added = [job for job in whole.numbers if job not in before]
+    changed = [job for job in whole.numbers if job in before and before[job] != state.jobs[job].version]
+    without = [job for job in whole.numbers if not state.jobs[job].plan_version]
+    gone = [job for job in before if job not in whole.numbers]
+    words = [
+        f"{what}: {', '.join(jobs[:MOST_NAMED])}"
+        + (f" and {len(jobs) - MOST_NAMED} more" if len(jobs) > MOST_NAMED else "")
+        for what, jobs in (("new jobs", added), ("changed jobs", changed), ("jobs without a plan any more", gone))
+        if jobs
+    ]
+    given = False
+    if last.network_version != state.network.version:
+        try:
+            given = network(connection, state.network.name, last.network_version).base != state.network.base
+        except Missing:
+            given = True
+        words.append(f"version {state.network.version} of the network ({state.network.why})")
+    if not words:
+        words.append(f"planned with the effort {effort}")
+    return "; ".join(words), bool(added or changed or without or given)

@@ -1,0 +1,177 @@
+"""The planner of the controller, one step at a time, with a clock of the test's own."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("sqlalchemy")
+pytest.importorskip("alembic")
+
+import stretto as st
+from stretto.formats.native import plan_from_text
+from stretto.service import jobs, networks, published
+from stretto.service.database import Database, NotLeader
+from stretto.service.documents import parse_job
+from stretto.service.listening import Sensitivity
+from stretto.service.planner import Planner, Settings
+from stretto.service.telemetry.samples import CAPACITY, Sample
+from stretto.service.together import part_of
+from stretto.simulate import simulate
+from stretto.verify import verify
+
+NET = st.topology("ring:4", bandwidth="10GB/s")
+ALLREDUCE = {"network": "net", "collectives": [{"kind": "allreduce", "size": "6MB"}]}
+GATHER = {"network": "net", "ranks": ["gpu0", "gpu1", "gpu2"], "weight": 3,
+          "collectives": [{"kind": "allgather", "size": "3MB"}, {"kind": "alltoall", "size": "1MB", "times": 2}]}  # fmt: skip
+
+
+PLANNER = "shortest-path"  # of the planners that heed slow links the quickest
+
+
+class Controller:
+    """A store with a leader and its planner, without processes."""
+
+    def __init__(self, path, **how):
+        self.database, self.now, self.events = Database(f"sqlite:///{path}/c.sqlite"), 1000.0, []
+        self.term = self.database.begin_term("", self.now)
+        settings = Settings("quick", Sensitivity(0.2, 2.0), planner=PLANNER, **how)
+        self.planner = Planner(self.database, self.term, settings, self.events.append, lambda: self.now)
+        self.write(networks.put_network, "net", NET, self.now)
+
+    def write(self, function, *arguments):
+        with self.database.write(self.term) as connection:
+            return function(connection, *arguments)
+
+    def read(self, function, *arguments):
+        with self.database.read() as connection:
+            return function(connection, *arguments)
+
+    def put(self, name, document):
+        self.write(jobs.put_job, name, parse_job(document), self.now)
+
+    def work(self):
+        """What the planner tells while it does what is to be done."""
+        self.events.clear()
+        self.again_at = self.planner.work()
+        return [event for event in self.events if event["event"] in ("published", "held", "telemetry")]
+
+    def plan(self, job, version=None):
+        row = self.read(published.published_plan, job, version)
+        return self.read(published.find_plan, row.digest)
+
+    def report(self, rate):
+        self.write(networks.keep_samples, "net", [Sample("gpu0", "gpu1", CAPACITY, rate, self.now)])
+
+
+@pytest.fixture
+def controller(tmp_path, monkeypatch):
+    monkeypatch.setenv("STRETTO_KERNELS", "python")
+    return Controller(tmp_path)
+
+
+def test_jobs_of_a_network_are_planned_together_and_each_gets_its_verified_part(controller):
+    controller.put("a", ALLREDUCE)
+    controller.put("b", GATHER)
+    controller.put("same", ALLREDUCE)
+    (event,) = controller.work()
+    assert event["refused"] == {}
+    assert event["jobs"] == {"a": 1, "b": 1, "same": 1} and event["why"] == "the first plans on this network"
+    assert sum(e["event"] == "planned" for e in controller.events) == 3  # equal collectives are planned once
+    plans = {name: controller.plan(name) for name in ("a", "b", "same")}
+    assert all(verify(plan).ok for plan in plans.values())
+    assert [c.weight for c in plans["b"].workload.collectives] == [3.0, 6.0]
+    whole = controller.read(published.find_plan, controller.read(published.last_decision, "net").digest)
+    assert verify(whole).ok
+    assert part_of(whole, [1, 2]).digest() == plans["b"].digest()
+    facts = json.loads(controller.read(published.published_plan, "b").facts)
+    assert [c["completion_s"] for c in facts["collectives"]] == simulate(whole).completions_s[1:3].tolist()
+    assert controller.work() == []
+
+
+def test_a_job_that_cannot_be_planned_keeps_no_other_from_its_plan(controller):
+    controller.put("a", ALLREDUCE)
+    controller.put("bad", {**ALLREDUCE, "ranks": ["gpu0", "gpu9"]})
+    (event,) = controller.work()
+    assert event["jobs"] == {"a": 1}
+    assert event["refused"] == {"bad": "collectives[0]: ranks: there is no node 'gpu9' in ring:4?bandwidth=10GB/s"}
+
+
+def test_a_link_that_is_slow_for_long_enough_leads_to_a_version_that_says_why(controller):
+    controller.put("a", ALLREDUCE)
+    controller.work()
+    controller.report(1e9)
+    assert controller.work() == [] and controller.again_at == 1002.0
+    controller.now = 1002.0
+    telemetry, event = controller.work()
+    assert telemetry["version"] == 2
+    assert event["event"] == "published" and event["jobs"] == {"a": 2}
+    assert "gpu0→gpu1 has 1 GB/s instead of 10 GB/s for 2.0 s" in event["why"] and "a gain of" in event["why"]
+    row = controller.read(published.published_plan, "a")
+    assert (row.network_version, row.version) == (2, 2)
+    assert json.loads(row.changed)["completions_before_s"] == simulate(controller.plan("a", 1)).completions_s.tolist()
+
+
+def test_a_plan_that_gains_too_little_is_not_published_and_the_reason_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("STRETTO_KERNELS", "python")
+    controller = Controller(tmp_path, least_gain=0.99)
+    controller.put("a", ALLREDUCE)
+    controller.work()
+    controller.report(1e9)
+    controller.now += 5.0
+    _, event = controller.work()
+    assert event["event"] == "held" and event["jobs"] == {}
+    decision = controller.read(published.last_decision, "net")
+    assert not decision.published and "is below 99.0 %, so jobs keep their plans" in decision.why
+    assert decision.after_s < decision.before_s
+    assert controller.read(published.published_plan, "a").version == 1
+    assert controller.work() == []
+
+
+def test_a_plan_that_needs_a_dead_link_is_replaced_at_once_whatever_it_gains(tmp_path, monkeypatch):
+    monkeypatch.setenv("STRETTO_KERNELS", "python")
+    controller = Controller(tmp_path, least_gain=0.99)
+    controller.put("a", ALLREDUCE)
+    controller.work()
+    old = controller.plan("a")
+    used = int(old.route.values[0])
+    ends = [old.topology.names[int(v)] for v in (old.topology.src[used], old.topology.dst[used])]
+    controller.write(networks.keep_samples, "net", [Sample(*ends, CAPACITY, 0.0, controller.now)])
+    _, event = controller.work()
+    assert event["jobs"] == {"a": 2} and "need a link that is down" in event["why"]
+    assert controller.plan("a").topology.link_count == NET.link_count - 1
+
+
+def test_a_restarted_planner_has_nothing_to_do_and_one_of_a_past_term_writes_nothing(controller):
+    controller.put("a", ALLREDUCE)
+    controller.work()
+    again = Planner(
+        controller.database, controller.term, Settings("quick", planner=PLANNER), print, lambda: controller.now
+    )
+    assert not again.step()
+    controller.put("b", ALLREDUCE)
+    controller.database.begin_term("elsewhere", controller.now)
+    with pytest.raises(NotLeader):
+        controller.planner.work()
+    assert controller.read(published.published_plan, "b") is None
+
+
+def test_a_job_that_ends_leaves_the_others_and_its_plans_are_forgotten(controller):
+    controller.put("a", ALLREDUCE)
+    controller.put("b", GATHER)
+    controller.work()
+    controller.write(jobs.delete_job, "b")
+    (event,) = controller.work()
+    assert "jobs without a plan any more: b" in event["why"]
+    assert controller.read(published.published_plan, "b") is None
+
+
+def test_the_stored_forms_of_a_plan_are_those_of_its_files(controller, tmp_path):
+    controller.put("a", ALLREDUCE)
+    controller.work()
+    row = controller.read(published.plan_row, controller.read(published.published_plan, "a").digest)
+    (tmp_path / "plan.parquet").write_bytes(row.parquet)
+    plan = st.load(tmp_path / "plan.parquet")
+    assert plan.digest() == row.content == controller.plan("a").digest()
+    assert plan_from_text(published.plan_to_text(plan), "again").digest() == row.content
