@@ -21,6 +21,7 @@ from .. import __version__
 from ..model.errors import InputError, StrettoError
 from .bounding import bound
 from .compiling import warm
+from .controlling import jobs, networks
 from .exchange import export, import_, report
 from .judging import show, simulate, verify
 from .listing import planners, topologies
@@ -28,6 +29,7 @@ from .measuring import measure
 from .ordering import order
 from .planning import compare, plan, replan
 from .running import emulate, run
+from .serving import serve
 from .studying import study
 from .tuning import tune
 
@@ -39,9 +41,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (topologies, planners, plan, replan, verify, simulate, run, emulate, show, bound, compare, tune,
-                order, measure, study, report, export, warm):  # fmt: skip
+                order, measure, serve, study, report, export, warm):  # fmt: skip
     app.command()(command)
 app.command("import")(import_)
+for group in (networks, jobs):
+    app.add_typer(group)
 
 
 _LIKE_FLAGS = (
@@ -56,6 +60,10 @@ FLAGS = {
     "option": ("--option",),
     "target": ("--for",),
     "time limit": ("--time-limit",),
+    "token": ("--token",),
+    "host": ("--host",),
+    "database": ("--database",),
+    "controller": ("--controller",),
     **{name: (f"--{name}",) for name in _LIKE_FLAGS},
 }
 """For each argument that errors of the library name, the flags by which a user may have given it."""

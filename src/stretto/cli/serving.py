@@ -1,0 +1,110 @@
+"""``stretto serve``: the controller."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import os
+import sys
+from typing import Annotated
+
+from typer import Option
+
+from ..model.errors import InputError, Unsupported
+from . import arguments
+
+NEEDED = ("fastapi", "uvicorn", "sqlalchemy", "alembic", "prometheus_client")
+
+
+def serve(
+    *,
+    host: Annotated[str, Option(help="Address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, Option(help="Port to listen at; 0 takes any free one.", min=0, max=65535)] = 8642,
+    data: Annotated[
+        str | None, Option(help="Folder of the SQLite database. Default: stretto/controller where the user's state is.")
+    ] = None,
+    database: Annotated[
+        str | None,
+        Option(
+            help="Instead of the folder: a PostgreSQL database, postgresql://USER@HOST/NAME, for several instances.",
+            envvar="STRETTO_DATABASE",
+        ),
+    ] = None,
+    token: Annotated[
+        str | None, Option(help="One operator's token, which every request needs.", envvar="STRETTO_CONTROLLER_TOKEN")
+    ] = None,
+    tokens: Annotated[str | None, Option(help="File of tokens: a line ROLE NAME SHA256 for each.")] = None,
+    new_token: Annotated[
+        str | None,
+        Option(help="Make a token, add it to the file of --tokens, print it, and end: ROLE:NAME, with a role of read, "
+               "job, operator."),
+    ] = None,
+    tls_cert: Annotated[str | None, Option(help="Certificate of the server, PEM, with the chain.")] = None,
+    tls_key: Annotated[str | None, Option(help="Its key, PEM.")] = None,
+    address: Annotated[
+        str | None, Option(help="URL at which other machines reach this instance. Default: that of host and port.")
+    ] = None,
+    insecure: Annotated[bool, Option(help="Listen beyond this machine even without TLS or tokens.")] = False,
+    planner: arguments.Planner = "auto",
+    effort: Annotated[
+        str, Option(help="How much is tried for plans: quick, normal or thorough. First plans are quick.",
+                    autocompletion=arguments.complete_effort)
+    ] = "normal",
+    threshold: Annotated[
+        float, Option(help="Share of the planned bandwidth or latency by which a link must differ.", min=0.01, max=10.0)
+    ] = 0.15,
+    hold: Annotated[float, Option(help="Seconds for which it must differ to be planned for.", min=0.0)] = 1.0,
+    least_gain: Annotated[
+        float, Option(help="Share of the mean completion that new plans must gain to replace others.", min=0.0, max=1.0)
+    ] = 0.05,
+    most_bytes: Annotated[int, Option(help="Bytes of a request's body at most.", min=1000)] = 16_000_000,
+    rate: Annotated[float, Option(help="Requests a second of one client at most, over time.", min=0.1)] = 100.0,
+    as_json: arguments.Json = False,
+) -> None:  # fmt: skip
+    """Serve networks, jobs and their plans over HTTP, listen to telemetry, and plan again (docs: controller)."""
+    if lacking := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
+        raise Unsupported(f"the controller needs {', '.join(lacking)}: pip install 'stretto[service]'")
+    if new_token is not None:
+        _make_token(new_token, tokens, as_json)
+        return
+    from ..planners import find
+    from ..schedule.effort import EFFORTS
+    from ..service.access import Tokens
+    from ..service.limits import Limits
+    from ..service.listening import Sensitivity
+    from ..service.planner import Settings
+    from ..service.server import Address
+    from ..service.server import serve as run
+
+    if effort not in EFFORTS:
+        raise InputError(f"{effort!r} is none of {', '.join(EFFORTS)}", "effort")
+    find(planner.partition("+")[0])
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
+
+    def ready(url: str) -> None:
+        from .output import answer, print_line
+
+        answer(as_json, {"url": url}, lambda: print_line(f"the controller answers at {url}; its API: {url}/docs"))
+        sys.stdout.flush()
+
+    run(
+        database, data or _state_folder(), Address(host, port, tls_cert, tls_key, address, insecure),
+        Tokens(token, tokens), Settings(effort, Sensitivity(threshold, hold), least_gain, planner),
+        Limits(most_bytes, rate, max(1, int(4 * rate))), ready,
+    )  # fmt: skip
+
+
+def _make_token(given: str, path: str | None, as_json: bool) -> None:
+    from ..service.access import new_token
+    from .output import answer, print_line
+
+    if path is None:
+        raise InputError("name the file with --tokens", "--new-token")
+    role, _, name = given.partition(":")
+    made = new_token(path, role, name)
+    answer(as_json, {"role": role, "name": name, "token": made}, lambda: print_line(made))
+
+
+def _state_folder() -> str:
+    home = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return os.path.join(home, "stretto", "controller")

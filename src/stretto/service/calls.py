@@ -1,0 +1,162 @@
+"""A request as the routes see it, what they answer, and what errors come to over HTTP."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, insert
+
+from ..model.errors import InputError, StrettoError
+from ..topologies.values import count, parse_json, real
+from .access import Caller
+from .database import DatabaseGone, NotLeader
+from .instance import Instance
+from .networks import Conflict, Missing
+from .schema import audit
+
+
+class Refused(StrettoError):
+    """An answer that is an error: its status, a code that programs may rely on, and headers."""
+
+    def __init__(self, status: int, code: str, message: str, **headers: str) -> None:
+        super().__init__(message)
+        self.status, self.code, self.headers = status, code, headers
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A status, an object to be sent as JSON or bytes of another type, and headers."""
+
+    status: int = 200
+    data: Any = None
+    headers: dict[str, str] = field(default_factory=dict)
+    media: str = "application/json"
+
+    @property
+    def body(self) -> bytes:
+        if isinstance(self.data, bytes):
+            return self.data
+        return b"" if self.data is None else (json.dumps(self.data) + "\n").encode()
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request.
+
+    Attributes:
+        names: what stands in its path, by name.
+        headers: by name in lower case.
+    """
+
+    instance: Instance
+    caller: Caller
+    action: str
+    names: Mapping[str, str]
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    content: bytes
+
+    @property
+    def data(self) -> Any:
+        """The JSON that was sent."""
+        try:
+            text = self.content.decode()
+        except UnicodeDecodeError:
+            raise InputError("must be UTF-8", "body") from None
+        return parse_json(text, "body")
+
+    @property
+    def expected(self) -> int | None:
+        """The version that ``If-Match`` names; None for any."""
+        given = self.headers.get("if-match")
+        if given is None or given == "*":
+            return None
+        found = re.fullmatch(r'"?(\d{1,9})"?', given.strip())
+        if found is None:
+            raise InputError('must be a version such as "3"', "If-Match")
+        return int(found[1])
+
+    def whole(self, key: str, least: int = 1, most: int = 10**9) -> int | None:
+        """A whole number of the query; None if it is not given."""
+        return count(self.query[key], f"{key!r}", "query", least, most) if key in self.query else None
+
+    def seconds(self, key: str, most: float) -> float:
+        """Seconds of the query, at most so many; 0 if they are not given."""
+        return min(real(self.query.get(key, 0), f"{key!r}", "query"), most)
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """The store as it is now."""
+        with self.instance.database.read() as connection:
+            yield connection
+
+    @contextmanager
+    def write(self, detail: str = "", noted: bool = True) -> Iterator[Connection]:
+        """A transaction of the leader, which also notes the call in the audit log.
+
+        Raises:
+            NotLeader: this instance is not the leader.
+        """
+        term = self.instance.term
+        if not term:
+            raise NotLeader("this instance does not write")
+        with self.instance.database.write(term) as connection:
+            yield connection
+            if noted:
+                self.note(connection, 200, detail)
+
+    def note(self, connection: Connection, status: int, detail: str) -> None:
+        """Note the call in the audit log."""
+        connection.execute(
+            insert(audit).values(
+                at=time.time(), who=self.caller.name, action=self.action, status=status, detail=detail[:500]
+            )
+        )
+
+
+def refusal(error: Exception) -> Refused:
+    """What an error comes to."""
+    if isinstance(error, Refused):
+        return error
+    if isinstance(error, Missing):
+        return Refused(404, "not_found", str(error))
+    if isinstance(error, Conflict):
+        return Refused(409, "conflict", str(error))
+    if isinstance(error, DatabaseGone):
+        return Refused(503, "database_gone", str(error), **{"Retry-After": "1"})
+    if isinstance(error, StrettoError):
+        return Refused(400, "bad_input", " ".join(str(error).split()))
+    return Refused(500, "fault", f"{type(error).__name__} in the controller; its log says more")
+
+
+def not_leader(instance: Instance) -> Refused:
+    """The answer to a write at an instance that is not the leader: where the leader is, if that is known."""
+    address = ""
+    try:
+        address = instance.database.leader_address()
+    except DatabaseGone as error:
+        return refusal(error)
+    if not address or address == instance.address:
+        return Refused(503, "no_leader", "there is no leader now; ask again", **{"Retry-After": "1"})
+    return Refused(409, "not_leader", f"the leader is {address}", Leader=address)
+
+
+def error_answer(error: Exception) -> Answer:
+    """An error as it is sent: ``{"error": {"code", "message", "where"}}``, and ``leader`` where another one writes."""
+    said = refusal(error)
+    body: dict[str, Any] = {"code": said.code, "message": " ".join(str(said).split())}
+    if isinstance(error, InputError) and error.where:
+        body["where"] = error.where
+    headers = dict(said.headers)
+    if "Leader" in headers:
+        body["leader"] = headers.pop("Leader")
+    return Answer(said.status, {"error": body}, headers)
+
+
+Handler = Callable[[Call], Answer]

@@ -1,0 +1,246 @@
+"""What the controller answers: a function for each route, which reads or writes the store in one transaction."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Row, select
+
+from .. import __version__
+from ..model.errors import InputError
+from . import jobs, networks, published
+from .access import JOB, OPERATOR, READ
+from .calls import Answer, Call, Handler, Refused
+from .documents import check_name, parse_job, parse_network, parse_samples
+from .schema import audit
+
+PARQUET = "application/vnd.apache.parquet"
+FOREVER = {"Cache-Control": "private, max-age=31536000, immutable"}
+MOST_LISTED = 1000
+
+EXAMPLE_NETWORK = {
+    "name": "two", "nodes": [{"id": 0, "name": "a"}, {"id": 1, "name": "b"}],
+    "links": [{"src": 0, "dst": 1, "bandwidth_Bps": 1e9, "latency_s": 1e-5},
+              {"src": 1, "dst": 0, "bandwidth_Bps": 1e9, "latency_s": 1e-5}],
+}  # fmt: skip
+EXAMPLE_JOB = {"network": "two", "collectives": [{"kind": "allreduce", "size": "64MB", "times": 10}], "weight": 2}
+EXAMPLE_TELEMETRY = {"time": "2026-01-31T12:00:00Z", "links": [{"src": "a", "dst": "b", "bandwidth": "500MB/s"}]}
+
+
+@dataclass(frozen=True)
+class Route:
+    """A method and a path, who may call it, and the function that answers.
+
+    Attributes:
+        query: by name what parameters of the query say.
+        example: of the body; None where there is none.
+        waits: whether a call waits for news, where its query says so.
+    """
+
+    method: str
+    path: str
+    role: str | None
+    answer: Handler
+    summary: str
+    query: Mapping[str, str]
+    example: Any = None
+    waits: bool = False
+
+
+def get_networks(call: Call) -> Answer:
+    with call.read() as connection:
+        return Answer(data=[{"name": n, "version": v} for n, v in networks.network_names(connection)])
+
+
+def get_network(call: Call) -> Answer:
+    with call.read() as connection:
+        found = networks.network(connection, call.names["name"], call.whole("version"))
+    data = {
+        "name": found.name, "version": found.version, "base": found.base, "why": found.why, "at": found.at,
+        "overlay": found.overlay, "topology": found.topology,
+    }  # fmt: skip
+    return Answer(data=data, headers={"ETag": f'"{found.version}"'})
+
+
+def put_network(call: Call) -> Answer:
+    name = check_name(call.names["name"], "name")
+    given = networks.refuse_changes(parse_network(call.data, "body"))
+    if not given.link_count and not given.planes:
+        raise InputError("has no links", "body")
+    with call.write() as connection:
+        version, new = networks.put_network(connection, name, given, time.time(), call.expected)
+    call.instance.kick()
+    data = {"name": name, "version": version, "nodes": given.node_count, "links": given.link_count}
+    return Answer(201 if new and version == 1 else 200, data, {"ETag": f'"{version}"'})
+
+
+def delete_network(call: Call) -> Answer:
+    with call.write() as connection:
+        networks.delete_network(connection, call.names["name"])
+    return Answer(204)
+
+
+def post_telemetry(call: Call) -> Answer:
+    name = call.names["name"]
+    intake = call.instance.intake(name)
+    receipt = intake.take(parse_samples(call.data, intake.topology, time.time()))
+    return Answer(202, {"kept": receipt.kept, "refused": receipt.refused})
+
+
+def get_telemetry(call: Call) -> Answer:
+    name = call.names["name"]
+    with call.read() as connection:
+        networks.network(connection, name)
+        found = networks.samples_since(connection, name, time.time() - call.seconds("seconds", 86400.0))
+    return Answer(data=[sample._asdict() for sample in found])
+
+
+def get_decisions(call: Call) -> Answer:
+    name = call.names["name"]
+    with call.read() as connection:
+        networks.network(connection, name)
+        rows = published.network_decisions(connection, name, call.whole("most", most=MOST_LISTED) or 20)
+    return Answer(data=[_decision(row) for row in rows])
+
+
+def _decision(row: Row[Any]) -> dict[str, Any]:
+    keys = ("network_version", "effort", "published", "before_s", "after_s", "why", "at")
+    said = {key: getattr(row, key) for key in keys}
+    return {**said, "jobs": json.loads(row.jobs), "refused": json.loads(row.refused), "plan": row.digest}
+
+
+def get_jobs(call: Call) -> Answer:
+    with call.read() as connection:
+        found = jobs.all_jobs(connection)
+    keys = ("name", "version", "network", "plan_version")
+    return Answer(data=[{key: getattr(job, key) for key in keys} for job in found])
+
+
+def get_job(call: Call) -> Answer:
+    with call.read() as connection:
+        job = jobs.job(connection, call.names["name"])
+        reason = _reason(connection, job)
+        rows = published.plan_history(connection, job.name)
+    versions = [{"version": r.version, "digest": r.digest, "why": r.why, "published_at": r.at} for r in rows]
+    data = {
+        "name": job.name, "version": job.version, "network": job.network, "job": job.document, "at": job.at,
+        "status": "refused" if reason else "planned" if job.plan_version else "waiting", "reason": reason,
+        "plan_version": job.plan_version, "plan_versions": versions,
+    }  # fmt: skip
+    return Answer(data=data, headers={"ETag": f'"{job.version}"'})
+
+
+def _reason(connection: Connection, job: jobs.JobVersion) -> str | None:
+    """Why a job has no plan, if the last decision on its network says so."""
+    last = published.last_decision(connection, job.network)
+    reason = None if last is None else json.loads(last.refused).get(job.name)
+    return None if reason is None else str(reason)
+
+
+def put_job(call: Call) -> Answer:
+    name, given = check_name(call.names["name"], "name"), parse_job(call.data)
+    with call.read() as connection:
+        network = networks.network(connection, given.network)
+    given.collectives(parse_network(network.topology, f"network {network.name}"))  # refuses what does not fit
+    with call.write(detail=json.dumps(given.document)) as connection:
+        networks.network(connection, given.network)
+        version, new = jobs.put_job(connection, name, given, time.time(), call.expected)
+    call.instance.kick()
+    data = {"name": name, "version": version, "network": given.network, "plan": f"/jobs/{name}/plan"}
+    return Answer(201 if new and version == 1 else 200, data, {"ETag": f'"{version}"'})
+
+
+def delete_job(call: Call) -> Answer:
+    with call.write() as connection:
+        jobs.delete_job(connection, call.names["name"])
+    call.instance.kick()
+    return Answer(204)
+
+
+def get_job_plan(call: Call) -> Answer:
+    """The plan of a job: 304 if the client has it, and 404 with the code ``no_plan_yet`` if there is none yet."""
+    name, version = call.names["name"], call.whole("version")
+    with call.read() as connection:
+        row = published.published_plan(connection, name, version)
+        if row is None:
+            job = jobs.job(connection, name)
+            reason = _reason(connection, job)
+            if reason is not None:
+                raise Refused(409, "refused", f"job {name!r} has no plan: {reason}")
+            if version is not None and version <= job.plan_version:
+                raise networks.Missing(f"version {version} of the plan of {name!r} is not kept any more")
+            raise Refused(404, "no_plan_yet", f"job {name!r} has no such plan yet", **{"Retry-After": "1"})
+    headers = {"ETag": f'"{row.version}"', "Cache-Control": "private, no-cache"}
+    if call.headers.get("if-none-match", "").strip() in (f'"{row.version}"', str(row.version)):
+        return Answer(304, headers=headers)
+    keys = ("job", "version", "digest", "network", "network_version", "job_version", "effort", "why")
+    data = {key: getattr(row, key) for key in keys}
+    data |= {"plan": f"/plans/{row.digest}", "published_at": row.at, "changed": json.loads(row.changed)}
+    return Answer(data=data | json.loads(row.facts), headers=headers)
+
+
+def get_plan(call: Call) -> Answer:
+    digest, accepts = call.names["digest"], call.headers.get("accept", "*/*")
+    headers = {"ETag": f'"{digest}"', "Vary": "Accept, Accept-Encoding", **FOREVER}
+    with call.read() as connection:
+        row = published.plan_row(connection, digest)
+    if call.headers.get("if-none-match", "").strip() == f'"{digest}"':
+        return Answer(304, headers=headers)
+    if PARQUET in accepts:
+        return Answer(data=row.parquet, headers=headers, media=PARQUET)
+    if "json" not in accepts and "*/*" not in accepts:
+        raise Refused(406, "not_acceptable", f"a plan is sent as application/json or {PARQUET}")
+    if "gzip" in call.headers.get("accept-encoding", ""):
+        return Answer(data=row.json_gz, headers={**headers, "Content-Encoding": "gzip"})
+    return Answer(data=gzip.decompress(row.json_gz), headers=headers)
+
+
+def get_audit(call: Call) -> Answer:
+    asked = select(audit).order_by(audit.c.id.desc()).limit(call.whole("most", most=MOST_LISTED) or 100)
+    with call.read() as connection:
+        rows = [*connection.execute(asked)]
+    return Answer(
+        data=[{key: getattr(row, key) for key in ("at", "who", "action", "status", "detail")} for row in rows]
+    )
+
+
+def get_health(call: Call) -> Answer:
+    """Whether the store can be read, and who is the leader; without a token."""
+    address = call.instance.database.leader_address()
+    leads = bool(call.instance.term)
+    return Answer(data={"status": "ok", "version": __version__, "leader": leads, "leader_address": address})
+
+
+def get_metrics(call: Call) -> Answer:
+    from .metrics import TYPE
+
+    return Answer(data=call.instance.metrics.page(), media=TYPE)
+
+
+_MOST = {"most": "how many are listed, the newest first"}
+ROUTES = (
+    Route("GET", "/healthz", None, get_health, "Whether the service is well", {}),
+    Route("GET", "/metrics", READ, get_metrics, "Counters for Prometheus", {}),
+    Route("GET", "/networks", READ, get_networks, "All networks", {}),
+    Route("GET", "/networks/{name}", READ, get_network, "A network", {"version": "by default the newest"}),
+    Route("PUT", "/networks/{name}", OPERATOR, put_network, "Make or replace a network", {}, EXAMPLE_NETWORK),
+    Route("DELETE", "/networks/{name}", OPERATOR, delete_network, "Forget a network without jobs", {}),
+    Route("POST", "/networks/{name}/telemetry", JOB, post_telemetry, "Report what links give", {}, EXAMPLE_TELEMETRY),
+    Route("GET", "/networks/{name}/telemetry", READ, get_telemetry, "The last report of each link, and recent ones",
+          {"seconds": "how long reports are recent"}),
+    Route("GET", "/networks/{name}/decisions", READ, get_decisions, "Why plans were published or not", _MOST),
+    Route("GET", "/jobs", READ, get_jobs, "All jobs", {}),
+    Route("GET", "/jobs/{name}", READ, get_job, "A job and the versions of its plan", {}),
+    Route("PUT", "/jobs/{name}", JOB, put_job, "Make or replace a job", {}, EXAMPLE_JOB),
+    Route("DELETE", "/jobs/{name}", JOB, delete_job, "End a job", {}),
+    Route("GET", "/jobs/{name}/plan", READ, get_job_plan, "The plan of a job",
+          {"version": "by default the newest",
+           "wait": "seconds to wait for that version, or for one that If-None-Match does not name"}, waits=True),
+    Route("GET", "/plans/{digest}", READ, get_plan, "A plan, as JSON or Parquet", {}),
+    Route("GET", "/audit", OPERATOR, get_audit, "Who has written what", _MOST),
+)  # fmt: skip

@@ -1,0 +1,284 @@
+"""The controller over HTTPS: what it answers, to whom, and what outlives ``kill -9``."""
+
+from __future__ import annotations
+
+import json
+import random
+import ssl
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+
+import pytest
+from typer.testing import CliRunner
+
+pytest.importorskip("fastapi")
+pytest.importorskip("uvicorn")
+pytest.importorskip("sqlalchemy")
+pytest.importorskip("alembic")
+pytest.importorskip("prometheus_client")
+
+import stretto as st
+from controller_process import Served
+from stretto.cli import app
+from stretto.formats.native import plan_from_text
+from stretto.model.errors import InputError
+from stretto.service import jobs, networks, published
+from stretto.service.access import Tokens, new_token
+from stretto.service.client import Controller, ControllerGone
+from stretto.service.database import Database, sqlite_url
+from stretto.service.limits import Limits, Rates
+from stretto.service.server import Address, serve
+from stretto.verify import verify
+
+NET = st.topology("ring:4", bandwidth="10GB/s")
+JOB = {"network": "net", "collectives": [{"kind": "allreduce", "size": "4MB"}]}
+WAIT_S = 120.0
+"""Seconds to wait for a plan at most; it takes a few hundredths on a machine that does nothing else."""
+
+
+class Cluster:
+    """A leader with tokens and TLS."""
+
+    def __init__(self, folder):
+        self.data, self.tokens = folder / "data", folder / "tokens"
+        self.cert, key = folder / "cert.pem", folder / "key.pem"
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", key,
+             "-out", self.cert, "-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1"],
+            check=True, capture_output=True,
+        )  # fmt: skip
+        self.token = {role: new_token(str(self.tokens), role, f"{role}-1") for role in ("read", "job", "operator")}
+        self.options = ("--tokens", self.tokens, "--tls-cert", self.cert, "--tls-key", key, "--hold", 0.1)
+        self.leader = Served(self.data, *self.options, "--most-bytes", 50_000)
+
+    def client(self, role="operator", served=None):
+        return (served or self.leader).client(self.token[role], self.cert)
+
+    def send(self, method, path, body=None, role="operator", served=None, **headers):
+        """(status, headers, content) of a request."""
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        headers = {key.replace("_", "-"): value for key, value in headers.items()}
+        if role is not None:
+            headers["Authorization"] = f"Bearer {self.token[role]}"
+        request = urllib.request.Request((served or self.leader).url + path, data, headers, method=method)
+        try:
+            with urllib.request.urlopen(request, context=ssl.create_default_context(cafile=self.cert)) as answer:
+                return answer.status, answer.headers, answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.headers, error.read()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    made = Cluster(tmp_path_factory.mktemp("controller"))
+    client = made.client()
+    assert client.put_network("net", NET.to_json())["version"] == 1
+    client.put_job("first", JOB)
+    yield made
+    made.leader.stop()
+
+
+def test_a_job_gets_a_verified_plan_in_both_forms(cluster):
+    client = cluster.client("read")
+    said = client.plan("first", version=1, wait_s=WAIT_S)
+    assert (said["version"], said["network"], said["why"]) == (1, "net", "the first plans on this network")
+    plan = plan_from_text(client.plan_text(said["digest"]), "plan")
+    assert verify(plan).ok and plan.workload.collectives[0].size_bytes == 4_000_000
+    assert client.plan_parquet(said["digest"])[:4] == b"PAR1"
+    assert client.job("first")["status"] == "planned"
+    assert said["collectives"][0]["completion_s"] == pytest.approx(st.simulate(plan).completions_s[0])
+
+
+def test_a_version_that_the_client_has_is_not_sent_again(cluster):
+    cluster.client().plan("first", version=1, wait_s=WAIT_S)
+    newest = cluster.client().plan("first")["version"]
+    status, headers, content = cluster.send("GET", "/jobs/first/plan", If_None_Match=f'"{newest}"')
+    assert (status, headers["ETag"], content) == (304, f'"{newest}"', b"")
+    assert cluster.client().plan("first", known=newest, wait_s=0.05) is None
+
+
+def test_who_waits_gets_the_next_version_when_it_is_published(cluster):
+    client, found = cluster.client("job"), []
+    client.put_job("waited", {**JOB, "weight": 2})
+    first = client.plan("waited", wait_s=WAIT_S)["version"]
+    asked = cluster.client("read")
+    waiting = threading.Thread(target=lambda: found.append(asked.plan("waited", known=first, wait_s=WAIT_S)))
+    waiting.start()
+    client.put_job("waited", {**JOB, "collectives": [{"kind": "allgather", "size": "1MB"}]})
+    waiting.join()
+    assert found[0]["version"] > first and "changed jobs: waited" in found[0]["why"]
+    assert found[0]["job_version"] == 2
+    client.delete_job("waited")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "code", "message"),
+    [
+        ("PUT", "/jobs/a", {**JOB, "collectives": [{"kind": "allredue", "size": "1MB"}]}, 400, "bad_input",
+         "collectives[0]: collective: there is no collective 'allredue'; did you mean"),
+        ("PUT", "/jobs/a", {**JOB, "sizes": 3}, 400, "bad_input", "job: 'sizes' is not known"),
+        ("PUT", "/jobs/a", {**JOB, "collectives": [{"kind": "allreduce", "size": "1MB", "times": 0}]}, 400, "bad_input",
+         "collectives[0]: 'times' must be a finite number, above zero, not 0"),
+        ("PUT", "/jobs/a", {**JOB, "network": "other"}, 404, "not_found", "there is no network 'other'"),
+        ("PUT", "/jobs/a", b"{", 400, "bad_input", "body: is no JSON"),
+        ("PUT", "/jobs/a", b" " * 50_001, 413, "too_large", "a body has at most 50000 bytes"),
+        ("PUT", "/jobs/%2Fx", JOB, 404, "not_found", "there is no such route"),
+        ("PUT", "/networks/n", {"nodes": [], "links": [{"src": 0}]}, 400, "bad_input", "body"),
+        ("DELETE", "/networks/net", None, 409, "conflict", "network 'net' has"),
+        ("GET", "/jobs/nobody/plan", None, 404, "not_found", "there is no job 'nobody'"),
+        ("GET", "/jobs/first/plan?version=99", None, 404, "no_plan_yet", "has no such plan yet"),
+        ("GET", "/jobs/first/plan?wait=long", None, 400, "bad_input", "query: 'wait' must be a finite number"),
+        ("GET", "/plans/abc", None, 404, "not_found", "there is no plan 'abc'"),
+        ("POST", "/networks/net/telemetry", {"links": [{"src": "gpu0", "dst": "gpu2"}]}, 400, "bad_input",
+         "telemetry, link 0: there is no link gpu0→gpu2"),
+        ("POST", "/networks/net/telemetry", {"time": "soon"}, 400, "bad_input", "'time' must be seconds since 1970"),
+        ("POST", "/jobs/first", {}, 405, "method_not_allowed", "there is no such route or method"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line_that_says_what_and_where(cluster, method, path, body, status, code, message):
+    found, _, content = cluster.send(method, path, body)
+    error = json.loads(content)["error"]
+    assert (found, error["code"]) == (status, code), error
+    assert message in error["message"] and "\n" not in error["message"]
+
+
+def test_roles_say_who_may_do_what_and_the_audit_log_who_has(cluster):
+    assert cluster.send("GET", "/jobs", role=None)[0] == 401
+    assert cluster.send("PUT", "/jobs/a", JOB, role="read")[0] == 403
+    assert cluster.send("PUT", "/networks/other", NET.to_json(), role="job")[0] == 403
+    assert cluster.send("GET", "/audit", role="job")[0] == 403
+    assert cluster.send("GET", "/healthz", role=None)[0] == 200
+    rows = json.loads(cluster.send("GET", "/audit")[2])
+    assert ("read-1", "PUT /jobs/a", 403) in {(row["who"], row["action"], row["status"]) for row in rows}
+    assert ("operator-1", "PUT /networks/net", 200) in {(row["who"], row["action"], row["status"]) for row in rows}
+
+
+def test_telemetry_that_is_absurd_or_doubled_is_refused_and_a_slow_link_leads_to_a_new_version(cluster):
+    client = cluster.client("job")
+    before = client.plan("first", version=1, wait_s=WAIT_S) and client.plan("first")["version"]
+    link = {"src": "gpu0", "dst": "gpu1"}
+    assert client.report("net", {"links": [{**link, "bandwidth": "1e15B/s"}]}) == {"kept": 0, "refused": {"absurd": 1}}
+    slow = {"links": [{**link, "bandwidth": "1GB/s"}], "time": client.job("first")["at"]}
+    assert client.report("net", slow)["kept"] == 1
+    assert client.report("net", slow)["refused"] == {"doubled": 1}
+    found = client.plan("first", known=before, wait_s=WAIT_S)
+    assert "gpu0→gpu1 has 1 GB/s instead of 10 GB/s" in found["why"] and found["network_version"] == 2
+    assert client.decisions("net")[0]["published"]
+
+
+def test_an_instance_that_is_not_the_leader_reads_and_says_who_writes(cluster):
+    served = Served(cluster.data, *cluster.options)
+    try:
+        client = cluster.client(served=served)
+        assert client.health()["leader"] is False
+        assert client.plan("first", wait_s=WAIT_S) == cluster.client().plan("first")
+        status, _, content = cluster.send("PUT", "/jobs/second", JOB, served=served)
+        assert (status, json.loads(content)["error"]["leader"]) == (409, cluster.leader.url)
+        assert client.put_job("second", JOB)["version"] == 1  # the client goes on to the leader
+        assert client.plan("second", wait_s=WAIT_S)["version"] == 1
+        client.delete_job("second")
+    finally:
+        served.stop()
+
+
+def test_the_api_says_what_it_is_and_counts_what_it_does(cluster):
+    paths = json.loads(cluster.send("GET", "/openapi.json", role=None)[2])["paths"]
+    assert {"/networks/{name}", "/networks/{name}/telemetry", "/jobs/{name}/plan", "/plans/{digest}"} <= {*paths}
+    page = cluster.send("GET", "/metrics", role="read")[2].decode()
+    assert "stretto_leader 1.0" in page and 'route="/jobs/{name}"' in page
+
+
+def test_the_command_line_asks_the_controller(cluster, tmp_path, monkeypatch):
+    monkeypatch.setenv("STRETTO_CONTROLLER", cluster.leader.url)
+    monkeypatch.setenv("STRETTO_CONTROLLER_TOKEN", cluster.token["operator"])
+    monkeypatch.setenv("STRETTO_CONTROLLER_CA", str(cluster.cert))
+    job, plan = tmp_path / "job.json", tmp_path / "plan.parquet"
+    job.write_text(json.dumps({**JOB, "network": "mesh"}))
+
+    def run(*words):
+        done = CliRunner().invoke(app, [*map(str, words), "--json"], catch_exceptions=False)
+        return json.loads(done.stdout)
+
+    assert run("networks", "put", "mesh", "-t", "mesh:2x2")["version"] == 1
+    assert run("jobs", "put", "cli", job) == {"name": "cli", "version": 1, "network": "mesh", "plan": "/jobs/cli/plan"}
+    assert run("jobs", "plan", "cli", "--wait", WAIT_S, "-o", plan)["file"] == str(plan)
+    assert run("verify", plan)["verified"]
+    assert run("jobs", "show", "cli")["status"] == "planned"
+    assert "cli" in {each["name"] for each in run("jobs", "list")["jobs"]}
+    assert run("networks", "show", "mesh")["decisions"][0]["published"]
+    assert run("jobs", "delete", "cli")["deleted"] and run("networks", "delete", "mesh")["deleted"]
+
+
+def test_nothing_that_was_acknowledged_is_lost_when_it_is_killed(tmp_path):
+    """Killed at random moments while clients write and the planner publishes."""
+    draw, known = random.Random(5), {}
+    for _ in range(3):
+        served = Served(tmp_path)
+        client = served.client()
+        client.put_network("net", NET.to_json())
+        before = client.job("job0")["plan_version"] if known else 0
+        known["job0"] = client.put_job("job0", {**JOB, "weight": draw.randint(1, 10**6)})["version"]
+        client.plan("job0", known=before, wait_s=WAIT_S)
+        ended = threading.Timer(draw.uniform(0.0, 0.7), served.process.kill)
+        ended.start()
+        try:
+            for number in range(1000):
+                name = f"job{number % 5}"
+                known[name] = client.put_job(name, {**JOB, "weight": draw.randint(1, 10**6)})["version"]
+                client.plan("job0", known=client.plan("job0")["version"], wait_s=0.02)
+        except ControllerGone:
+            pass
+        ended.join()
+        served.kill()
+        _check(Database(sqlite_url(tmp_path)), known)
+
+
+def _check(database, known):
+    """The database has what was acknowledged, and of each plan that was published all."""
+    with database.read() as connection:
+        assert networks.network(connection, "net").version == 1
+        for name, version in known.items():
+            job = jobs.job(connection, name)
+            assert job.version >= version
+            versions = [row.version for row in published.plan_history(connection, name)]
+            assert versions == [*range(job.plan_version, job.plan_version - len(versions), -1)]
+            row = published.published_plan(connection, name)
+            if row is not None:
+                plan = published.find_plan(connection, row.digest)
+                assert plan.digest() == row.content and verify(plan).ok
+    database.close()
+
+
+def test_it_does_not_listen_to_strangers_without_tls_and_tokens(tmp_path):
+    with pytest.raises(InputError, match=r"0\.0\.0\.0 is reached from other machines, so the controller needs TLS and"):
+        serve(None, str(tmp_path), Address("0.0.0.0"), Tokens(), None, Limits(), print)
+
+
+def test_a_client_that_asks_too_often_waits():
+    rates = Rates(Limits(rate=10.0, burst=2))
+    assert [rates.wait_s("a", 0.0) for _ in range(3)] == [0.0, 0.0, 0.1]
+    assert rates.wait_s("b", 0.0) == 0.0
+    assert rates.wait_s("a", 0.1) == 0.0
+
+
+def test_a_tokens_file_is_read_again_when_it_changes(tmp_path):
+    path = tmp_path / "tokens"
+    first = new_token(str(path), "job", "one")
+    tokens = Tokens(None, str(path))
+    second = new_token(str(path), "read", "two")
+    assert (tokens.caller(f"Bearer {first}").role, tokens.caller(f"Bearer {second}").name) == ("job", "two")
+    assert tokens.caller("Bearer x") is None and tokens.caller(None) is None
+    assert first not in path.read_text()
+    path.write_text("job one nothing\n")
+    with pytest.raises(InputError, match="tokens, line 1: must be ROLE NAME SHA256"):
+        Tokens(None, str(path))
+
+
+def test_a_client_without_a_controller_says_so():
+    with pytest.raises(ControllerGone, match="no controller answers: http://127"):
+        Controller("http://127.0.0.1:9").health()
+    with pytest.raises(InputError, match="is no URL such as"):
+        Controller("controller:8642")
