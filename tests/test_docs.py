@@ -23,6 +23,10 @@ LEFT_OUT = {
     ("emulate",): "needs root; tests/test_emulator.py",
     ("measure",): "needs hosts; tests/test_measure.py",
     ("ui",): "serves until it is stopped",
+    ("serve",): "serves until it is stopped; tests/service/test_controller.py",
+    ("networks",): "asks a controller; tests/service/test_controller.py",
+    ("jobs",): "asks a controller; tests/service/test_controller.py",
+    ("verify", "plan.parquet"): "a plan that a controller has made; tests/service/test_controller.py",
 }
 """Commands that are shown and not run here, by how they begin, and why."""
 

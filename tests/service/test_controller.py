@@ -280,5 +280,7 @@ def test_a_tokens_file_is_read_again_when_it_changes(tmp_path):
 def test_a_client_without_a_controller_says_so():
     with pytest.raises(ControllerGone, match="no controller answers: http://127"):
         Controller("http://127.0.0.1:9").health()
+    with pytest.raises(InputError, match=r"missing\.pem: cannot be used: No such file"):
+        Controller("https://127.0.0.1:9", authorities="missing.pem")
     with pytest.raises(InputError, match="is no URL such as"):
         Controller("controller:8642")

@@ -64,7 +64,13 @@ class Controller:
         self._urls = [_checked(url.strip()) for url in urls.split(",") if url.strip()]
         if not self._urls:
             raise InputError("name the URL of a controller", "controller")
-        self._token, self._authorities, self._timeout_s = token, authorities, timeout_s
+        self._token, self._timeout_s = token, timeout_s
+        self._context: ssl.SSLContext | None = None
+        if any(url.startswith("https:") for url in self._urls):
+            try:
+                self._context = ssl.create_default_context(cafile=authorities)
+            except OSError as error:  # ssl.SSLError is one
+                raise InputError(f"cannot be used: {error.strerror or error}", authorities) from None
         self._connections: dict[str, http.client.HTTPConnection] = {}
 
     @classmethod
@@ -197,12 +203,11 @@ class Controller:
         if fresh:
             self._connections.pop(url, http.client.HTTPConnection("")).close()
             parts = urlsplit(url)
-            if parts.scheme == "https":
-                context = ssl.create_default_context(cafile=self._authorities)
-                made: http.client.HTTPConnection = http.client.HTTPSConnection(parts.netloc, context=context)
-            else:
-                made = http.client.HTTPConnection(parts.netloc)
-            self._connections[url] = made
+            self._connections[url] = (
+                http.client.HTTPSConnection(parts.netloc, context=self._context)
+                if parts.scheme == "https"
+                else http.client.HTTPConnection(parts.netloc)
+            )
         connection = self._connections[url]
         connection.timeout = self._timeout_s + wait_s
         if connection.sock is not None:

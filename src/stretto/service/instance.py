@@ -89,6 +89,12 @@ class Door(Intake):
         super().__init__(links_of(topology), keep, latest)
 
 
+def _words(event: dict[str, Any]) -> str:
+    """What the planner tells, for the log: of several jobs how many there are."""
+    counted = {key: len(value) if isinstance(value, dict) else value for key, value in event.items()}
+    return "planner: " + ", ".join(f"{key} {value}" for key, value in counted.items())
+
+
 class Instance:
     """Serves one database.
 
@@ -177,7 +183,7 @@ class Instance:
         """Take note of what the planner tells; called in a thread."""
         self.metrics.count(event)
         self.metrics.busy.set(0 if event["event"] == "idle" else 1)
-        LOG.log(logging.DEBUG if event["event"] in ("idle", "planned") else logging.INFO, "planner: %s", event)
+        LOG.log(logging.DEBUG if event["event"] in ("idle", "planned") else logging.INFO, "%s", _words(event))
         jobs = [*event.get("jobs", ()), *event.get("refused", ())] if event["event"] in ("published", "held") else []
         if jobs and self._loop is not None:
             with suppress(RuntimeError):  # the loop has ended
