@@ -27,7 +27,7 @@ KNOWS = {
     "solvers": {"model"},
     "symmetry": {"model", "kernels"},
     "bounds": {"model", "kernels", "solvers", "symmetry"},
-    "schedule": {"model", "kernels", "simulate"},
+    "schedule": {"model", "kernels", "simulate", "lower"},
     "planners": {"model", "kernels", "solvers", "simulate", "bounds", "schedule", "symmetry"},
     "choose": {
         "model",
@@ -47,7 +47,7 @@ KNOWS = {
     "runtime": {"model", "kernels", "lower"},
     "measure": {"model", "topologies", "formats", "runtime"},
     "torch": {"model", "choose", "lower", "topologies", "runtime", "measure"},
-    "torchft": {"model", "runtime", "torch"},
+    "torchft": {"model", "choose", "runtime", "torch"},
     "emulator": {"model", "lower", "runtime", "simulate"},
     "formats": {"model", "kernels", "topologies"},
     "studies": {"model", "bounds", "simulate", "verify", "topologies", "schedule", "planners", "formats", "emulator"},

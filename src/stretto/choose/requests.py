@@ -20,8 +20,8 @@ SMALLEST_CLASS_BYTES = 1 << 12
 """Pieces up to this size share one plan; larger ones share one for each power of two."""
 
 PARTS = (
-    "bounds", "choose", "formats", "kernels", "model", "planners", "schedule", "simulate", "solvers", "symmetry",
-    "topologies", "verify",
+    "bounds", "choose", "formats", "kernels", "lower", "model", "planners", "schedule", "simulate", "solvers",
+    "symmetry", "topologies", "verify",
 )  # fmt: skip
 """The parts of stretto that decide plans."""
 

@@ -43,6 +43,7 @@ class Target:
         sums: the same of switches that sum.
         relays: whether nodes outside the ranks run the plan, too: they store data and send it on. Where they do not,
             routers only pass data on, and accelerators outside the ranks do not even that.
+        same_bits: whether all ranks must end an AllReduce with the same bits, which depend on the order of sums.
         equal_parts: whether a piece must be cut into equal parts, of which a chunk covers one or several.
         alignment_bytes: the least bytes of a part.
         buffer_parts: parts of one buffer of a rank, at most.
@@ -73,6 +74,7 @@ class Target:
     multicast: bool = False
     sums: bool = False
     relays: bool = False
+    same_bits: bool = False
     equal_parts: bool = False
     alignment_bytes: int = 1
     buffer_parts: int = UNLIMITED
@@ -98,6 +100,8 @@ class Target:
         if not self.relays:
             said.append("no data is stored outside the ranks: routers only pass it on")
         said += [f"switches do not {does}" for does, may in (("copy", self.multicast), ("sum", self.sums)) if not may]
+        if self.same_bits:
+            said.append("all ranks add up in one order, so that they end an AllReduce with the same bits")
         said += [] if self.planes else ["no optical planes"]
         if self.sharing != SHARING:
             left_out = [way for way in SHARING if way not in self.sharing]
@@ -148,7 +152,7 @@ TARGETS: dict[str, Target] = {
         ),
         Target(
             "torch", "processes of PyTorch's backend `stretto`, and those of `stretto run`, which send over sockets",
-            sharing=SHARING, planes=True, message_s=MESSAGE_S,
+            sharing=SHARING, planes=True, same_bits=True, message_s=MESSAGE_S,
         ),
         Target(
             "nccl-p2p", "sends and receives of any group of torch.distributed, such as NCCL's, and sums at the ranks",

@@ -8,7 +8,8 @@
    parts as cost next to nothing (:func:`in_equal_parts_of`). A planner that chose shares of 0.31 and 0.69 of a piece
    gets 10 and 22 of 32 parts. So no planner knows of parts, and each is compared by what its plan takes in parts.
 4. Where data is cut into few chunks, those that are passed on last may be smaller (:func:`tapered`).
-5. A plan of too many messages or chunks is made again where messages cost more, so that its planner cuts coarser
+5. A plan whose ranks add up in different orders is no plan for a target that must end with the same bits everywhere.
+6. A plan of too many messages or chunks is made again where messages cost more, so that its planner cuts coarser
    (:func:`fitting`).
 """
 
@@ -20,6 +21,7 @@ from functools import partial
 
 import numpy as np
 
+from ..lower.alike import sums_alike
 from ..model.chunks import MOST_PARTS, equal_parts, in_equal_parts
 from ..model.collective import Workload
 from ..model.errors import InputError, Unsupported
@@ -200,6 +202,8 @@ def _fitted(plan: Plan, target: Target, budget: Budget) -> Plan:
     ranks = np.concatenate([c.ranks for c in plan.workload.collectives])
     if not target.relays and not np.isin(nodes_in(plan), ranks).all():
         raise Unsupported(f"the plan stores data outside the ranks, where {target.name} runs nothing")
+    if target.same_bits and not sums_alike(plan):
+        raise Unsupported(f"ranks add up in different orders, and for {target.name} all must end with the same bits")
     if target.equal_parts:
         plan = in_equal_parts_of(plan, target, budget)
     most = int(ends_at_nodes(plan)[ranks].max(initial=0))
