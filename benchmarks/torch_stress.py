@@ -20,11 +20,11 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -135,8 +135,7 @@ def work(rank: int, ranks: int, store: str, seed: int, collectives: int, timeout
         told = str(error)
     except Exception:
         told = traceback.format_exc()
-    spent = resource.getrusage(resource.RUSAGE_SELF)
-    pipe.send((told, spent.ru_utime + spent.ru_stime))
+    pipe.send((told, spent_s()))
 
 
 def run(
@@ -183,6 +182,20 @@ def told_by(pipe: Connection, within_s: float) -> tuple[str, float]:
         return "it died without a word", 0.0
 
 
+def spent_s() -> float:
+    """CPU seconds of this process so far."""
+    spent = resource.getrusage(resource.RUSAGE_SELF)
+    return spent.ru_utime + spent.ru_stime
+
+
+def conclude(bad: Sequence[str], found: Any, out: Path) -> NoReturn:
+    """Print the complaints, write what was found, and exit with 1 if there are any complaints."""
+    print("\n".join(bad))
+    out.parent.mkdir(exist_ok=True)
+    out.write_text(json.dumps(found, indent=1) + "\n")
+    raise SystemExit(1 if bad else 0)
+
+
 def complaints(found: dict[str, Any]) -> list[str]:
     """What is wrong with a run."""
     bad = [f"rank {r} ended with exit code {code}" for r, code in found["exit_codes"].items() if code]
@@ -215,10 +228,7 @@ def main() -> None:
     print(f"{arguments.collectives} collectives among {arguments.ranks} ranks; {arguments.kills} runs with one killed, "
           f"{arguments.stops} with one stopped ({named} survivors): {len(bad)} complaints, "
           f"{sum(found['cpu_s'] for found in runs):.0f} CPU s, {time.perf_counter() - began:.0f} s")  # fmt: skip
-    print("\n".join(bad))
-    arguments.out.parent.mkdir(exist_ok=True)
-    arguments.out.write_text(json.dumps(runs, indent=1) + "\n")
-    raise SystemExit(1 if bad else 0)
+    conclude(bad, runs, arguments.out)
 
 
 if __name__ == "__main__":

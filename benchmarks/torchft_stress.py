@@ -2,27 +2,28 @@
 
 A coordinator plays the lighthouse of torchft. For each change it names the members of a new quorum, and they do random
 AllReduces, AllGathers and Broadcasts. At a random moment one of them is killed, or the next quorum comes early, while
-members connect, measure, plan or run. The next quorum has those who live, and newcomers where places are free. Each
-result of integers is compared with its definition, bit for bit, and sums that are rounded between all members. Exits
-with 1 if anything is wrong, hangs, or if a quorum that is left alone does not finish. Writes
-benchmarks/out/torchft_stress.json.
+members connect, measure, plan or run, or when they have ended. The next quorum has those who live, and newcomers where
+places are free. Each result of integers is compared with its definition, bit for bit, and sums that are rounded between
+all members. Exits with 1 if anything is wrong, hangs, or if a quorum that is left alone does not finish. Prints a line
+every ten seconds or so, and in the end how long members took to resume and for what; a member that says nothing prints
+its stacks. Writes benchmarks/out/torchft_stress.json.
 """
 
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import hashlib
-import json
 import multiprocessing
 import os
 import queue
 import random
-import resource
 import signal
 import statistics
 import threading
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
@@ -34,22 +35,27 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import AllgatherOptions
 
 from stretto.model.errors import PeerFailed
+from stretto.torch.group import StrettoGroup
+from stretto.torch.links import Links
+from stretto.torch.plans import Plans
 from stretto.torchft import ProcessGroupStretto
+from torch_stress import Wrong, conclude, spent_s
 
 OUT = Path(__file__).parent / "out"
 MOST_ELEMENTS = 100_000
 STEPS = 3
 """Collectives of a quorum."""
-MOMENT_S = 0.6
-"""Seconds within which somebody is killed, or the next quorum comes."""
 HANGS = 12
 """Times the timeout after which a member that says nothing hangs."""
 MEMBERS = "TORCHFT_STRESS_MEMBERS"
 """Set in the process from which members are forked."""
-
-
-class Wrong(Exception):
-    """A collective ended with what it should not."""
+PROGRESS_S = 10.0
+"""Seconds between two lines of progress."""
+PARTS = {"make": (StrettoGroup, "__init__"), "connect": (Links, "connect"), "measure": (Links, "_measure"),
+         "plan": (Plans, "recipe")}  # fmt: skip
+"""What a member does in a new quorum, and the functions in which it does that, none inside another."""
+WAITS = ("leave", *PARTS, "rest")
+"""Where the time goes: leaving the last quorum, the parts, and the rest of the first collective."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +65,48 @@ class Quorum:
     number: int
     rank: int
     size: int
+    named_at: float
+    """By the monotonic clock, which all processes of a machine share."""
+
+
+class Watch:
+    """How long a member takes for each part of a new quorum, up to its first result."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.begin(0.0)
+        for part, (owner, name) in PARTS.items():
+            self._count(part, owner, name)
+
+    def begin(self, named_at: float) -> None:
+        """A quorum was named; it is left to the parts to say what else was done since."""
+        with self._lock:
+            self._named_at, self._cpu_s = named_at, time.process_time()
+            self._first_at: float | None = None
+            self._spent = dict.fromkeys(PARTS, 0.0)
+
+    def end(self) -> dict[str, float]:
+        """Seconds for each part, and CPU seconds of this process for all."""
+        with self._lock:
+            now = time.monotonic()
+            leave = (self._first_at or now) - self._named_at
+            rest = now - self._named_at - leave - sum(self._spent.values())
+            return {"leave": leave, **self._spent, "rest": rest, "cpu": time.process_time() - self._cpu_s}
+
+    def _count(self, part: str, owner: type, name: str) -> None:
+        function = getattr(owner, name)
+
+        def counted(*arguments: Any, **named: Any) -> Any:
+            began = time.monotonic()
+            with self._lock:
+                self._first_at = self._first_at or began
+            try:
+                return function(*arguments, **named)
+            finally:
+                with self._lock:
+                    self._spent[part] += time.monotonic() - began
+
+        setattr(owner, name, counted)
 
 
 def numbers(seed: int, rank: int, count: int) -> torch.Tensor:
@@ -94,6 +142,8 @@ def collective(pg: ProcessGroupStretto, q: Quorum, step: int) -> str:
 def member(pipe: Connection, store: str, timeout_s: float) -> None:
     """A member's process: does what the coordinator says until its end of the pipe closes."""
     torch.set_num_threads(1)
+    faulthandler.register(signal.SIGUSR1)
+    watch = Watch()
     pg = ProcessGroupStretto(timedelta(seconds=timeout_s), connect_timeout=timedelta(seconds=timeout_s))
     todo: queue.SimpleQueue[Quorum | None] = queue.SimpleQueue()
     idle = threading.Event()
@@ -104,10 +154,10 @@ def member(pipe: Connection, store: str, timeout_s: float) -> None:
             told: list[str] = []
             try:
                 pg.configure(f"{store}/q{q.number}", "0", q.rank, q.size)
-                pipe.send((q.number, "met", time.monotonic(), None))
                 for step in range(STEPS):
                     told.append(collective(pg, q, step))
-                    pipe.send((q.number, "step", time.monotonic(), None))
+                    if step == 0:
+                        pipe.send((q.number, "resumed", time.monotonic(), watch.end()))
                 pipe.send((q.number, "done", time.monotonic(), told))
             except Wrong as error:
                 pipe.send((q.number, "wrong", time.monotonic(), str(error)))
@@ -123,6 +173,7 @@ def member(pipe: Connection, store: str, timeout_s: float) -> None:
     pipe.send((0, "ready", time.monotonic(), None))
     q = pipe.recv()
     while q is not None:
+        watch.begin(q.named_at)
         idle.clear()
         todo.put(q)
         q = pipe.recv()
@@ -131,22 +182,46 @@ def member(pipe: Connection, store: str, timeout_s: float) -> None:
     pg.abort(errored=False)
     todo.put(None)
     thread.join()
-    spent = resource.getrusage(resource.RUSAGE_SELF)
-    pipe.send((0, "ended", time.monotonic(), spent.ru_utime + spent.ru_stime))
+    pipe.send((0, "ended", time.monotonic(), spent_s()))
 
 
 @dataclass
 class Change:
-    """What became of one quorum."""
+    """What became of one quorum.
+
+    Attributes:
+        victim: the rank that is to be killed at a moment; None if none is.
+        hurried: whether the next quorum is named at that moment, whatever this one does.
+        struck: whether the moment came before all members had ended; else the victim is killed after that.
+        told, failed: the digests of members that have finished, and the errors of those that have not.
+        resumed_s: seconds until the first collective was done everywhere; None if somebody died before.
+        parts: where the member that was last spent them, and its CPU seconds.
+        newcomers: members that were in no quorum before.
+    """
 
     number: int
     size: int
-    killed: int | None
+    newcomers: int
+    victim: int | None
+    hurried: bool
+    began_s: float
+    struck: bool = False
     told: dict[int, Any] = field(default_factory=dict)
     failed: dict[int, str] = field(default_factory=dict)
-    began_s: float = 0.0
+    resumed: dict[int, tuple[float, dict[str, float]]] = field(default_factory=dict)
     resumed_s: float | None = None
-    """Seconds until the first collective was done everywhere; None if somebody died before."""
+    parts: dict[str, float] | None = None
+
+    def hear(self, rank: int, what: str, at_s: float, content: Any) -> None:
+        """Take note of what a member says."""
+        if what == "done":
+            self.told[rank] = content
+        elif what == "failed":
+            self.failed[rank] = content
+        elif what == "resumed":
+            self.resumed[rank] = at_s - self.began_s, content
+            if len(self.resumed) == self.size:
+                self.resumed_s, self.parts = max(self.resumed.values(), key=lambda r: r[0])
 
 
 class Coordinator:
@@ -155,7 +230,7 @@ class Coordinator:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.size, self.timeout_s = arguments.members, arguments.timeout
         self.rng = random.Random(arguments.seed)
-        self.kills, self.hurry = arguments.kills, arguments.hurry
+        self.kills, self.hurry, self.within_s = arguments.kills, arguments.hurry, arguments.within
         self.context = multiprocessing.get_context("forkserver")
         # members are forked from a process that has imported this file, and with it PyTorch and compiled kernels
         os.environ[MEMBERS] = str(self.size)
@@ -181,66 +256,74 @@ class Coordinator:
     def change(self, number: int) -> None:
         """One quorum, from its names to its end."""
         free = self.size - len(self.members)
-        for _ in range(max(free if self.rng.random() < 0.7 else 0, 2 - len(self.members))):
+        newcomers = max(free if self.rng.random() < 0.7 else 0, 2 - len(self.members))
+        for _ in range(newcomers):
             self.join()
         pipes = list(self.members)
         self.rng.shuffle(pipes)
         kills = self.rng.random() < self.kills
         victim = self.rng.randrange(len(pipes)) if kills else None
-        # a new quorum may come while the last one is under way
         hurried = not kills and self.rng.random() < self.hurry
-        now = Change(number, len(pipes), victim, began_s=time.monotonic())
+        now = Change(number, len(pipes), newcomers, victim, hurried, time.monotonic())
         for rank, pipe in enumerate(pipes):
-            pipe.send(Quorum(number, rank, len(pipes)))
-        moment = now.began_s + self.rng.random() * MOMENT_S
-        steps = 0
-        waiting = set(range(len(pipes)))
-        hit = False
-        while waiting and time.monotonic() < now.began_s + HANGS * self.timeout_s:
-            until = moment - time.monotonic()
-            if not hit and until <= 0:
-                hit = True
-                if victim is not None:
-                    process = self.members.pop(pipes[victim])
-                    os.kill(process.pid, signal.SIGKILL)
-                    process.join()
-                    pipes[victim].close()
-                    waiting.discard(victim)
-                elif hurried:
+            pipe.send(Quorum(number, rank, len(pipes), now.began_s))
+        silent = self._follow(now, pipes, now.began_s + self.rng.random() * self.within_s)
+        self._judge(now, silent, pipes)
+        if now.victim is not None and not now.struck:
+            self._kill(pipes[now.victim])
+        self.changes.append(now)
+
+    def _follow(self, now: Change, pipes: list[Connection], moment: float) -> set[int]:
+        """Hear what the members of a quorum say until all have ended; strike at a moment. Returns who has not ended."""
+        waiting = set(range(now.size))
+        limit = now.began_s + HANGS * self.timeout_s
+        while waiting and time.monotonic() < limit:
+            if not now.struck and time.monotonic() >= moment:
+                now.struck = True
+                if now.hurried:
                     break
+                if now.victim is not None:
+                    self._kill(pipes[now.victim])
+                    waiting.discard(now.victim)
                 continue
             alive = {pipes[r]: r for r in waiting}
-            for pipe in wait(list(alive), None if hit else max(until, 0.0)) if not hit else wait(list(alive), 1.0):
-                rank = alive[pipe]
-                try:
-                    said, what, at_s, content = pipe.recv()
-                except (EOFError, ConnectionResetError):
-                    if rank != victim:
-                        self.bad.append(f"quorum {number}: rank {rank} died by itself")
-                    waiting.discard(rank)
-                    continue
-                if what == "wrong":
-                    self.bad.append(f"quorum {number}: rank {rank}: {content}")
-                if said != number:
-                    continue  # of the last quorum, which this one ended
-                if what == "step":
-                    steps += 1
-                    if steps == len(pipes):
-                        now.resumed_s = at_s - now.began_s
-                if what == "done":
-                    now.told[rank] = content
-                if what == "failed":
-                    now.failed[rank] = content
-                if what in ("done", "failed", "wrong"):
-                    waiting.discard(rank)
-        if waiting and not hurried:
-            self.bad.append(f"quorum {number}: {sorted(waiting)} say nothing; victim {victim}")
-        if victim is None and not hurried and now.failed:
-            self.bad.append(f"quorum {number}: nobody died, but {now.failed}")
+            for pipe in wait(list(alive), max(0.0, (limit if now.struck else moment) - time.monotonic())):
+                if not self._hear(now, alive[pipe], pipe):
+                    waiting.discard(alive[pipe])
+        return waiting
+
+    def _kill(self, pipe: Connection) -> None:
+        process = self.members.pop(pipe)
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+        pipe.close()
+
+    def _hear(self, now: Change, rank: int, pipe: Connection) -> bool:
+        """Hear what a member says next; returns whether it has more to say."""
+        try:
+            said, what, at_s, content = pipe.recv()
+        except (EOFError, ConnectionResetError):
+            self.bad.append(f"quorum {now.number}: rank {rank} died by itself")
+            self.members.pop(pipe).join()
+            return False
+        if what == "wrong":
+            self.bad.append(f"quorum {said}: a member has {content}")
+        if said != now.number:
+            return True  # of the last quorum, which this one ended
+        now.hear(rank, what, at_s, content)
+        return what not in ("done", "failed", "wrong")
+
+    def _judge(self, now: Change, silent: set[int], pipes: list[Connection]) -> None:
+        """Complain of what should not be."""
+        if silent and not now.hurried:
+            self.bad.append(f"quorum {now.number}: {sorted(silent)} say nothing; victim {now.victim}")
+            for rank in silent:
+                os.kill(self.members[pipes[rank]].pid, signal.SIGUSR1)  # it prints the stacks of its threads
+        if not now.struck and now.failed:
+            self.bad.append(f"quorum {now.number}: nobody died, but {now.failed}")
         for step in range(STEPS):
             if len({told[step] for told in now.told.values()}) > 1:
-                self.bad.append(f"quorum {number}: members have different sums in step {step}")
-        self.changes.append(now)
+                self.bad.append(f"quorum {now.number}: members have different sums in step {step}")
 
     def end(self) -> None:
         for pipe in self.members:
@@ -264,13 +347,37 @@ def warm(members: int) -> None:
             Library(None, range(n), 0).recipe(kind, 1 << 18)
 
 
-def run(arguments: argparse.Namespace) -> Coordinator:
-    """All changes, one after another."""
+def run(arguments: argparse.Namespace, told: bool = False) -> Coordinator:
+    """All changes, one after another; ``told`` asks for lines of progress."""
     coordinator = Coordinator(arguments)
+    began = last = time.monotonic()
     for number in range(1, arguments.changes + 1):
         coordinator.change(number)
+        if told and (time.monotonic() - last >= PROGRESS_S or number == 1):
+            last = time.monotonic()
+            print(f"quorum {number} after {last - began:.0f} s, {len(coordinator.bad)} complaints", flush=True)
     coordinator.end()
     return coordinator
+
+
+def summary(changes: Sequence[Change]) -> list[str]:
+    """How long it took to resume, and for what, in lines of a table."""
+    lines = ["| from the names of a quorum to its first result everywhere | quorums | median | 99 % within | most |"]
+    lines += ["|---|---|---|---|---|"]
+    resumed = [(c, c.resumed_s, c.parts) for c in changes if c.resumed_s is not None and c.parts is not None]
+    lines.append(_row("with newcomers", [s for c, s, _ in resumed if c.newcomers]))
+    lines.append(_row("without", [s for c, s, _ in resumed if not c.newcomers]))
+    lines.append(_row("all", [s for _, s, _ in resumed]))
+    lines += [_row(f"of that: {name}", [parts[name] for _, _, parts in resumed]) for name in WAITS]
+    return [*lines, _row("CPU of a member", [parts["cpu"] for _, _, parts in resumed])]
+
+
+def _row(name: str, seconds: Sequence[float]) -> str:
+    if not seconds:
+        return f"| {name} | 0 | | | |"
+    ordered = sorted(seconds)
+    late = ordered[min(len(ordered) - 1, round(0.99 * len(ordered)))]
+    return f"| {name} | {len(ordered)} | {statistics.median(ordered):.3f} s | {late:.3f} s | {ordered[-1]:.3f} s |"
 
 
 def main() -> None:
@@ -279,31 +386,27 @@ def main() -> None:
     parser.add_argument("--members", type=int, default=4, help="the most members of a quorum")
     parser.add_argument("--kills", type=float, default=0.7, help="share of the quorums in which a member is killed")
     parser.add_argument("--hurry", type=float, default=0.5, help="share of the others that the next one ends early")
+    parser.add_argument("--within", type=float, default=0.6, help="seconds within which that happens, at random")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--timeout", type=float, default=5.0, help="seconds that members wait for each other")
     parser.add_argument("--out", type=Path, default=OUT / "torchft_stress.json")
     arguments = parser.parse_args()
     began = time.perf_counter()
-    coordinator = run(arguments)
+    coordinator = run(arguments, told=True)
     changes, bad = coordinator.changes, coordinator.bad
-    resumed = sorted(c.resumed_s for c in changes if c.resumed_s is not None)
-    killed = sum(c.killed is not None for c in changes)
+    killed = [c for c in changes if c.victim is not None]
+    errors = [(text, c.victim) for c in killed for text in c.failed.values()]
+    named = sum(text.startswith(f"rank {victim}:") for text, victim in errors)
     results = sum(len(c.told) * STEPS for c in changes)
     print(
-        f"{len(changes)} quorums of 2 to {arguments.members} members, {killed} members killed: {results} results of "
-        f"members that finished, {len(bad)} complaints, {time.perf_counter() - began:.0f} s"
+        f"{len(changes)} quorums of 2 to {arguments.members} members, {len(killed)} members killed, "
+        f"{sum(c.struck for c in killed)} of them before they had ended: "
+        f"{named} of {len(errors)} errors name the one that was; "
+        f"{results} results of members that finished, {len(bad)} complaints, {time.perf_counter() - began:.0f} s"
     )
-    if resumed:
-        late = resumed[min(len(resumed) - 1, round(0.99 * len(resumed)))]
-        print(
-            f"from the names of a quorum to its first result everywhere, {len(resumed)} times: median "
-            f"{statistics.median(resumed):.3f} s, 99th percentile {late:.3f} s, most {resumed[-1]:.3f} s"
-        )
-    print("\n".join(bad))
-    arguments.out.parent.mkdir(exist_ok=True)
+    print("\n".join(summary(changes)))
     rows = [vars(c) | {"told": len(c.told)} for c in changes]
-    arguments.out.write_text(json.dumps({"changes": rows, "bad": bad}, indent=1) + "\n")
-    raise SystemExit(1 if bad else 0)
+    conclude(bad, {"changes": rows, "bad": bad}, arguments.out)
 
 
 if __name__ == "__main__":

@@ -111,6 +111,29 @@ def test_a_quorum_that_is_still_connecting_can_be_given_up(members):
     assert isinstance(waiting.exception(), PeerFailed)
 
 
+def test_a_quorum_can_be_given_up_before_it_has_begun_to_connect(members, monkeypatch):
+    import torchft.process_group
+
+    connect = torchft.process_group.create_store_client
+
+    def given_up(*arguments, **named):
+        members.pool.submit(members.all[0].abort).result()
+        return connect(*arguments, **named)
+
+    monkeypatch.setattr(torchft.process_group, "create_store_client", given_up)
+    with pytest.raises(PeerFailed, match="rank 0: it gave the quorum up"):
+        members.all[0].configure(members.address(93), "0", 0, 2)
+    assert members.all[0]._pg is None
+
+
+def test_who_waits_for_what_a_member_tells_notices_that_it_has_died(members):
+    members.quorum(0, 1, 2)
+    waiting = members.pool.submit(members.all[0].parent._links.told, "what it never tells", 2)
+    members.all[2].shutdown()
+    with pytest.raises(PeerFailed, match="rank 2: it died"):
+        waiting.result()
+
+
 def test_what_a_pair_has_measured_counts_only_if_both_know_it():
     from stretto.model.measurements import Measured, Pair
     from stretto.torch.measuring import Known
@@ -160,10 +183,10 @@ def test_no_sum_is_wrong_while_members_are_killed(monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
     monkeypatch.setenv("PYTHONPATH", ":".join(p for p in sys.path if p))
     stress = importlib.import_module("torchft_stress")
-    arguments = argparse.Namespace(changes=5, members=3, kills=0.6, hurry=0.5, seed=4, timeout=5.0)
+    arguments = argparse.Namespace(changes=5, members=3, kills=0.6, hurry=0.0, within=0.6, seed=2, timeout=10.0)
     ended = stress.run(arguments)
     assert not ended.bad
-    assert sum(change.killed is not None for change in ended.changes) >= 2
+    assert sum(change.victim is not None for change in ended.changes) >= 2
     assert sum(len(change.told) for change in ended.changes) >= 2
 
 

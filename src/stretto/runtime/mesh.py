@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import select
 import selectors
 import socket
 import sys
@@ -45,6 +46,8 @@ LATE = 1.25
 who waits for a process that has died can name it to those who wait for him."""
 CALLS_KEPT = 64
 """Runs whose calls are kept, to be named when a frame of an earlier run shows that a peer called something else."""
+ENDED = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
+"""What the kernel says of a connection that the other end has closed; the last one is Linux's."""
 WAKE_BYTES = 1 << 16
 """Bytes of a payload for which the kernel wakes this process, instead of for each packet (``SO_RCVLOWAT``). On links of
 10 MB/s that halves the CPU time of a transfer."""
@@ -381,11 +384,11 @@ def on_the_way(sock: Wire) -> int:
 
 
 def has_ended(sock: Wire) -> bool:
-    """Whether the other end has closed a connection, or died, and nothing that it sent is left to read."""
+    """Whether the other end has closed a connection, or died, even if something that it sent is left to read."""
     raw = sock.raw if isinstance(sock, Channel) else sock
+    poll = select.poll()
     try:
-        return not raw.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-    except (BlockingIOError, InterruptedError):
-        return False
-    except OSError:
+        poll.register(raw, ENDED)
+        return bool(poll.poll(0))
+    except (OSError, ValueError):  # this end is closed
         return True

@@ -90,9 +90,9 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._tokens = list(torch.zeros(size, dtype=torch.uint8).split(1))
         parts = self._links, self._order, self._collectives, self._serving
         self._leave = weakref.finalize(self, _leave, *parts, os.getpid())
+        self._order.later(self._links.connect, None)
         if size > 1:
             self._order.later(self._collectives.plans.load, None)
-        self._order.later(self._links.connect, None)
 
     def getBackendName(self) -> str:  # noqa: N802
         return "stretto"

@@ -31,8 +31,9 @@ from .calls import describe
 from .controller import Controller
 from .measuring import Known, measure
 
-LOOK_S = 0.01
-"""Seconds between two looks for a missing key in the store: a blocking look could not be cancelled."""
+FIRST_LOOK_S, LOOK_S = 0.0005, 0.01
+"""Seconds between the first two looks for a missing key in the store, and at most: each is twice as long as the one
+before. A blocking look could not be cancelled."""
 MEASURING = 2
 """Multiple of the timeout for which a rank waits for what another one measured."""
 _FAILED = "stretto/failed"
@@ -136,6 +137,7 @@ class Links:
         self._lane_credentials = replace(credentials, context=b"lanes" + shared)
         mesh.describe = describe
         mesh.told = self.on_failure
+        self._watched = self._sockets(mesh)
         try:
             messages = self._meet_for_messages(replace(credentials, context=b"messages" + shared), shared)
         except BaseException:
@@ -173,7 +175,8 @@ class Links:
 
     def told(self, name: str, rank: int) -> bytes:
         """The value that a rank puts into the store; waits until it is there."""
-        return self._ask(f"stretto/{name}", rank)
+        with self._first_failure():
+            return self._ask(f"stretto/{name}", rank)
 
     def forget(self, name: str) -> None:
         """Take a value out of the store."""
@@ -271,11 +274,9 @@ class Links:
     def _measure(self) -> None:
         """Measure the network. All ranks learn all numbers through the store, so they make the same plans."""
         library, mesh = self._library, self._meshes[0]
-        self._watched = self._sockets(mesh)
         widening = Widening(self._widen, lambda r: [c.sock for c in mesh.peers[library.nodes[r]][0].lanes])
         with self._first_failure():
             library.learn(measure(library.rank, library.size, widening, self._share, self._timeout_s, self._earlier))
-        self._watched = {}
         mesh.serve()
 
     def _widen(self, name: str, counts: Mapping[int, int]) -> None:
@@ -323,11 +324,17 @@ class Links:
     def _ask(self, key: str, rank: int) -> bytes:
         """The value that another rank puts into the store; waits until it is there."""
         # a rank that measures may itself wait for the timeout before it names the rank at fault
-        waited_s, limit_s = 0.0, self._timeout_s * (MEASURING if self._meshes else 1)
+        limit_s, pause_s = self._timeout_s * (MEASURING if self._meshes else 1), FIRST_LOOK_S
+        deadline = time.monotonic() + limit_s
         while not self._store.check([key]):
-            self._look()
-            if waited_s > limit_s:
-                raise PeerFailed(f"rank {rank}", f"it did not come within the timeout of {limit_s:g} s")
-            self._left.wait(LOOK_S)
-            waited_s += LOOK_S
+            try:
+                self._look()
+                if time.monotonic() > deadline:
+                    raise PeerFailed(f"rank {rank}", f"it did not come within the timeout of {limit_s:g} s")
+            except PeerFailed:
+                if self._store.check([key]):
+                    break  # a rank that needs nothing more may have closed the group since the last look
+                raise
+            self._left.wait(pause_s)
+            pause_s = min(2 * pause_s, LOOK_S)
         return bytes(self._store.get(key))

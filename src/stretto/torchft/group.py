@@ -7,6 +7,8 @@ plan for those that are there. What a process has measured stays with it.
 from __future__ import annotations
 
 import os
+import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -14,8 +16,11 @@ from typing import Any
 
 from torchft.process_group import ProcessGroupWrapper
 
-from ..model.errors import InputError
+from ..choose.quick import load_planners
+from ..choose.requests import code_digest
+from ..model.errors import InputError, PeerFailed
 from ..runtime.connect import own_address
+from ..runtime.native.engine import hold, let_go
 from ..torch.codes import format_of
 from ..torch.compressed import Feedback, may_compress
 from ..torch.group import StrettoGroup
@@ -74,7 +79,15 @@ class ProcessGroupStretto(ProcessGroupWrapper):  # type: ignore[misc]
         self._connect_timeout = connect_timeout
         self._known = Known(site)
         self._host = ""
+        self._lock = threading.Lock()
         self._meeting: StrettoGroup | None = None
+        self._configures: int | None = None
+        self._given_up = False
+        # what a process loads once, it loads now, and not while the members of its first quorum wait for it
+        load_planners()
+        code_digest()
+        if hold() is not None:
+            weakref.finalize(self, let_go)
 
     def getBackendName(self) -> str:  # noqa: N802
         return "torchft-stretto"
@@ -95,26 +108,40 @@ class ProcessGroupStretto(ProcessGroupWrapper):  # type: ignore[misc]
             raise InputError(f"rank {rank} is not in a quorum of {world_size}")
         host = store_addr.partition("/")[0].rpartition(":")[0].strip("[]")
         self._host = os.environ.get("STRETTO_HOST") or own_address(host)
-        super().configure(store_addr, replica_id, rank, world_size, *quorum, **more)
+        with self._lock:
+            self._configures, self._given_up = threading.get_ident(), False
+        try:
+            super().configure(store_addr, replica_id, rank, world_size, *quorum, **more)
+        finally:
+            with self._lock:
+                self._configures = self._meeting = None
+        if self._given_up:
+            self.abort(errored=False)
+            raise _given_up(rank)
 
     def _create_pg(self, store: Any, rank: int, world_size: int) -> StrettoGroup:
         connect_timeout = self._connect_timeout or self._timeout
         group = StrettoGroup(store, rank, world_size, range(world_size), connect_timeout, self._known, self._host)
-        self._meeting = group
+        with self._lock:
+            self._meeting = group
         try:
+            if self._given_up:
+                raise _given_up(rank)
             group.meet()
         except BaseException:
             group.abort()
             raise
-        finally:
-            self._meeting = None
         group.set_timeout(self._timeout)
         return group
 
     def abort(self, errored: bool = True) -> None:
         """Give up at once what is under way, also a quorum whose members are still connecting."""
-        if self._meeting is not None:
-            self._meeting.abort()
+        with self._lock:
+            meeting = self._meeting
+            if self._configures not in (None, threading.get_ident()):
+                self._given_up = True
+        if meeting is not None:
+            meeting.abort()
         super().abort(errored=errored)
 
     @contextmanager
@@ -170,3 +197,7 @@ class ProcessGroupStretto(ProcessGroupWrapper):  # type: ignore[misc]
 
     def scatter(self, outputs: Any, inputs: Any, opts: Any) -> Any:
         return self.parent.scatter(outputs, inputs, opts)
+
+
+def _given_up(rank: int) -> PeerFailed:
+    return PeerFailed(f"rank {rank}", "it gave the quorum up while it connected")

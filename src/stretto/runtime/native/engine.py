@@ -178,14 +178,18 @@ class Engine:
             run.fail(run.ends.mesh.failure or PeerFailed("this process", "the group was destroyed"))
 
     def ends_of(self, mesh: Mesh) -> Ends:
-        """The records of a mesh, which is served from now on if it was not."""
+        """The records of a mesh, which is served from now on; raises PeerFailed if another thread has ended it."""
+        if mesh.failure is not None:
+            raise mesh.failure
         server = mesh.server
         return server.ends if isinstance(server, _Served) else self.adopt(mesh)
 
     def template(self, ends: Ends, program: Program) -> Template:
         """The words of a program over a mesh, made once."""
         with self._lock:
-            known = self._templates[address(ends.group)]
+            known = self._templates.get(address(ends.group))
+        if known is None:  # another thread has just ended the mesh
+            raise ends.mesh.failure or PeerFailed(ends.mesh.name(ends.mesh.node), "the group was destroyed")
         if program not in known:
             known[program] = template_of(program, ends)
         return known[program]
