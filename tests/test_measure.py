@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from stretto import __version__, emulator
 from stretto.cli import app
 from stretto.cli.measuring import _Recorder
-from stretto.formats.telemetry import read_telemetry
+from stretto.formats.telemetry import parse_telemetry, read_telemetry
 from stretto.measure import meeting, run
 from stretto.measure.launch import Launch, first_host, hosts_in, launch_of
 from stretto.measure.meeting import Exchange, Hub
@@ -301,6 +301,8 @@ def stretto(*arguments: str, code: int = 0) -> Any:
         (("--connections", "0"), "--connections"),
         (("--budget", "soon"), "--budget"),
         (("--cycles", "2"), "--cycles: it needs --watch"),
+        (("--network", "wan"), "--network: it needs --watch"),
+        (("--network", "wan", "--watch", "1"), "--network: it needs --controller"),
         (("-o", "missing/folder/net.json", "--hosts", "a,b"), "missing/folder/net.json: cannot be written"),
         (("--worker",), "orders"),
         ((), "nothing says which hosts"),
@@ -334,12 +336,19 @@ def test_a_host_that_fails_while_the_network_is_watched_is_news_for_replan(tmp_p
             exchange.share = leaving  # type: ignore[method-assign]
         measure_as(rank, 3, "abc"[rank], "127.0.0.1", exchange, request)
 
+    told: list[dict[str, Any]] = []
+    recorder.tell = told.append
     raised = together(3, work, notes)
     assert str(raised[0]) == str(raised[1]) == str(raised[-1]) == "rank 2: it died, or left"
     assert not os.path.exists(news)
     recorder.lost(raised[-1])
     net = load_topology(path)
     assert read_telemetry(news, net, 1).nodes_down == {net.names.index("c")}
+    # a controller is told what all links give, and who failed
+    measured = parse_telemetry(told[0], net, 0, "told")
+    assert [measured.bandwidth[i] for i in range(net.link_count)] == pytest.approx(net.bandwidth.tolist())
+    assert [measured.latency_s[i] for i in range(net.link_count)] == pytest.approx(net.latency_s.tolist())
+    assert told[-1]["down"] == ["c"]
     Path(news).write_text(Path(news).read_text() + '{"links": [{"src": "a", "dst": "nobody"}]}\n')
     with pytest.raises(InputError, match=r"news.jsonl, line 2, link 0: there is no node 'nobody'"):
         read_telemetry(news, net, 1)

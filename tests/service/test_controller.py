@@ -7,8 +7,11 @@ import random
 import ssl
 import subprocess
 import threading
+import time
 import urllib.error
 import urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from queue import SimpleQueue
 
 import pytest
 from typer.testing import CliRunner
@@ -38,6 +41,28 @@ WAIT_S = 120.0
 """Seconds to wait for a plan at most; it takes a few hundredths on a machine that does nothing else."""
 
 
+class Answering(ThreadingHTTPServer):
+    """Answers every query as Prometheus would that found 3 GB/s, and counts them."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), self.Handler)
+        self.asked = SimpleQueue()
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            found = {"resultType": "vector", "result": [{"metric": {}, "value": [time.time(), "3e9"]}]}
+            content = json.dumps({"status": "success", "data": found}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+            self.server.asked.put(self.path)
+
+        def log_message(self, *_):
+            pass
+
+
 class Cluster:
     """A leader with tokens and TLS."""
 
@@ -51,7 +76,11 @@ class Cluster:
         )  # fmt: skip
         self.token = {role: new_token(str(self.tokens), role, f"{role}-1") for role in ("read", "job", "operator")}
         self.options = ("--tokens", self.tokens, "--tls-cert", self.cert, "--tls-key", key, "--hold", 0.1)
-        self.leader = Served(self.data, *self.options, "--most-bytes", 50_000)
+        self.prometheus = Answering()
+        links = [{"src": NET.names[0], "dst": NET.names[1], "query": "up"}]
+        asked = [{"url": f"http://127.0.0.1:{self.prometheus.server_port}", "every_s": 0.1, "links": links}]
+        (folder / "sources.json").write_text(json.dumps({"asked": {"prometheus": asked}}))
+        self.leader = Served(self.data, *self.options, "--most-bytes", 50_000, "--sources", folder / "sources.json")
 
     def client(self, role="operator", served=None):
         return (served or self.leader).client(self.token[role], self.cert)
@@ -79,6 +108,7 @@ def cluster(tmp_path_factory):
     client.put_job("first", JOB)
     yield made
     made.leader.stop()
+    made.prometheus.shutdown()
 
 
 def test_a_job_gets_a_verified_plan_in_both_forms(cluster):
@@ -90,6 +120,20 @@ def test_a_job_gets_a_verified_plan_in_both_forms(cluster):
     assert client.plan_parquet(said["digest"])[:4] == b"PAR1"
     assert client.job("first")["status"] == "planned"
     assert said["collectives"][0]["completion_s"] == pytest.approx(st.simulate(plan).completions_s[0])
+
+
+def test_the_leader_asks_the_sources_of_a_network_once_it_is_there(cluster):
+    client = cluster.client()
+    assert cluster.prometheus.asked.empty()
+    client.put_network("asked", NET.to_json())
+    for _ in range(2):  # the second time what the first one found was kept
+        assert cluster.prometheus.asked.get(timeout=WAIT_S) == "/api/v1/query"
+    found = json.loads(cluster.send("GET", "/networks/asked/telemetry")[2])
+    assert {(s["src"], s["dst"], s["kind"], s["rate"]) for s in found} == {(*NET.names[:2], "carried", 3e9)}
+    (health,) = json.loads(cluster.send("GET", "/networks/asked/sources")[2])["sources"].values()
+    assert health["kept"] >= 1 and (health["failures"], health["error"]) == (0, "")
+    assert json.loads(cluster.send("GET", "/networks/net/sources")[2]) == {"sources": {}, "waiting": None}
+    client.delete_network("asked")
 
 
 def test_a_version_that_the_client_has_is_not_sent_again(cluster):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
-from ..model.errors import InputError, PeerFailed
+from ..model.errors import InputError, PeerFailed, StrettoError
 from . import arguments
 from .output import answer, print_line, print_table
 from .work import show_progress
@@ -60,6 +60,16 @@ def measure(
             "Default: the output's name with .news.jsonl."
         ),
     ] = None,
+    controller: Annotated[
+        str | None,
+        Option(
+            help="With --watch: URL of a controller, which is told what links give after each cycle.",
+            envvar="STRETTO_CONTROLLER",
+        ),
+    ] = None,
+    network: Annotated[
+        str | None, Option(help="With --controller: what the controller calls the network that is measured.")
+    ] = None,
     timeout: arguments.Timeout = 60.0,
     worker: Annotated[bool, Option("--worker", hidden=True)] = False,
     as_json: arguments.Json = False,
@@ -79,11 +89,15 @@ def measure(
         return
     if watch is None and (cycles is not None or telemetry is not None):
         raise InputError("it needs --watch", "--cycles" if cycles is not None else "--telemetry")
+    if network is not None and (watch is None or controller is None):
+        raise InputError(f"it needs {'--watch' if watch is None else '--controller'}", "--network")
     counts = _counts(connections)
     request = Request(
         __version__, _effort(budget, counts), watch, cycles, max(1, int(parse_size(load, "--load"))), timeout
     )
     recorder = _Recorder(output, telemetry or f"{os.path.splitext(output)[0]}.news.jsonl", as_json)
+    if network is not None and controller is not None:
+        recorder.tell = _controller(controller, network)
     try:
         if hosts is not None or hosts_file is not None:
             named = _hosts(hosts, hosts_file)
@@ -136,8 +150,32 @@ def _hosts(hosts: str | None, file: str | None) -> list[tuple[str, str]]:
     return hosts_in(hosts, "--hosts") if hosts is not None else hosts_in(read_text(file or ""), str(file))
 
 
+def _controller(url: str, network: str) -> Callable[[dict[str, Any]], None]:
+    """Tells a controller telemetry. One that does not answer or refuses is said, and measuring goes on."""
+    from ..service.client import CA_VARIABLE, TOKEN_VARIABLE, Controller
+
+    client = Controller(url, os.environ.get(TOKEN_VARIABLE), os.environ.get(CA_VARIABLE))
+    said = ""
+
+    def tell(telemetry: dict[str, Any]) -> None:
+        nonlocal said
+        error = ""
+        try:
+            client.report(network, telemetry)
+        except StrettoError as failure:
+            error = str(failure)
+        if error != said:
+            sys.stderr.write(f"controller: {error or 'it answers again'}\n")
+        said = error
+
+    return tell
+
+
 class _Recorder:
-    """Keeps the files, and says what was measured; ``data`` is the topology file, None before there is one."""
+    """Keeps the files, and says what was measured; ``data`` is the topology file, None before there is one.
+
+    ``tell`` gets telemetry of all links after each cycle of watching.
+    """
 
     def __init__(self, output: str, telemetry: str, as_json: bool) -> None:
         self.output, self.telemetry, self.as_json = output, telemetry, as_json
@@ -145,9 +183,10 @@ class _Recorder:
         self.names: list[str] = []
         self.data: dict[str, Any] | None = None
         self.watched: list[dict[str, Any]] = []
+        self.tell: Callable[[dict[str, Any]], None] | None = None
 
     def take(self, rank: int, kind: str, value: Any) -> None:
-        from ..measure.record import append_news, write_topology
+        from ..measure.record import append_news, telemetry_of, write_topology
 
         if kind == "names":
             self.names = value
@@ -164,6 +203,8 @@ class _Recorder:
                 sys.stderr.write(f"{news['time']} {_changed_text(link)}\n")
         elif kind == "cycle":
             self.watched.append(value)
+        if kind in ("measured", "cycle") and self.tell is not None and self.data is not None:
+            self.tell(telemetry_of(self.data, time.time()))
 
     def _keep(self, write: Callable[[str, Any], None], data: dict[str, Any]) -> None:
         write(self.output, data)
@@ -175,7 +216,10 @@ class _Recorder:
 
         number = failure.peer.removeprefix("rank ")
         if self.data is not None and number.isdigit() and int(number) < len(self.names):
-            append_news(self.telemetry, {"time": timestamp(time.time()), "down": [self.names[int(number)]]})
+            news = {"time": timestamp(time.time()), "down": [self.names[int(number)]]}
+            append_news(self.telemetry, news)
+            if self.tell is not None:
+                self.tell(news | {"time": time.time()})
 
     def finish(self) -> None:
         """Say what was measured, where this process has gathered it."""

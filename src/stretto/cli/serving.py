@@ -45,6 +45,9 @@ def serve(
         str | None, Option(help="URL at which other machines reach this instance. Default: that of host and port.")
     ] = None,
     insecure: Annotated[bool, Option(help="Listen beyond this machine even without TLS or tokens.")] = False,
+    sources: Annotated[
+        str | None, Option(help="File of what is asked for telemetry: Prometheus and gNMI, for each network.")
+    ] = None,
     planner: arguments.Planner = "auto",
     effort: Annotated[
         str, Option(help="How much is tried for plans: quick, normal or thorough. First plans are quick.",
@@ -75,6 +78,7 @@ def serve(
     from ..service.planner import Settings
     from ..service.server import Address
     from ..service.server import serve as run
+    from ..service.telemetry.asking import read_sources
 
     if effort not in EFFORTS:
         raise InputError(f"{effort!r} is none of {', '.join(EFFORTS)}", "effort")
@@ -91,6 +95,7 @@ def serve(
         database, data or _state_folder(), Address(host, port, tls_cert, tls_key, address, insecure),
         Tokens(token, tokens), Settings(effort, Sensitivity(threshold, hold), least_gain, planner),
         Limits(most_bytes, rate, max(1, int(4 * rate))), ready,
+        None if sources is None else read_sources(sources),
     )  # fmt: skip
 
 

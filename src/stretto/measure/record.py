@@ -74,6 +74,17 @@ def news_of(links: Sequence[Link], at: float) -> dict[str, Any]:
     }
 
 
+def telemetry_of(data: Mapping[str, Any], at: float) -> dict[str, Any]:
+    """Telemetry of all links of a topology file, as they were last measured, for a controller."""
+    names = [node["name"] for node in data["nodes"]]
+    links = [
+        {"src": names[link["src"]], "dst": names[link["dst"]], "bandwidth": link["bandwidth_Bps"],
+         "latency": link["latency_s"]}
+        for link in data["links"]
+    ]  # fmt: skip
+    return {"time": datetime.fromtimestamp(at, UTC).isoformat(), "links": links}
+
+
 def write_topology(path: str, data: Mapping[str, Any]) -> None:
     """Write the file anew; it never is half-written under its name."""
     with atomic_file(path) as file:

@@ -23,6 +23,7 @@ from .networks import Conflict
 from .planner import Settings
 from .planning_process import PlanningProcess
 from .published import newest_publication, published_since
+from .telemetry.asking import Asking
 from .telemetry.intake import Intake, links_of
 from .telemetry.samples import Link, Sample
 
@@ -100,9 +101,12 @@ class Instance:
 
     Args:
         address: URL at which others reach this instance.
+        sources: by name of the network what it is asked about (:mod:`.telemetry.asking`).
     """
 
-    def __init__(self, database: Database, settings: Settings, address: str) -> None:
+    def __init__(
+        self, database: Database, settings: Settings, address: str, sources: Mapping[str, Any] | None = None
+    ) -> None:
         self.database, self.settings, self.address = database, settings, address
         self.metrics, self.news = Metrics(), News()
         self.term = 0  # of this instance while it is the leader, else 0
@@ -114,12 +118,14 @@ class Instance:
         self._follower: asyncio.Task[None] | None = None
         self._doors: dict[str, Door] = {}
         self._doors_lock = threading.Lock()
+        self.asking = Asking(sources or {}, self.intake)
 
     async def begin(self) -> None:
         """Begin to serve; called in the event loop."""
         self._loop = asyncio.get_running_loop()
         await asyncio.to_thread(self._look)
         self._thread.start()
+        self.asking.start()
         self._follower = asyncio.create_task(self._follow())
 
     async def end(self) -> None:
@@ -127,6 +133,7 @@ class Instance:
         if self._follower is not None:
             self._follower.cancel()
         self._ends.set()
+        await asyncio.to_thread(self.asking.close)
         await asyncio.to_thread(self._thread.join)
         await asyncio.to_thread(self._resign)
         self.database.close()

@@ -100,6 +100,15 @@ def get_telemetry(call: Call) -> Answer:
     return Answer(data=[sample._asdict() for sample in found])
 
 
+def get_sources(call: Call) -> Answer:
+    """How the sources of a network fare, and why they are not asked where they are not."""
+    name, asking = call.names["name"], call.instance.asking
+    with call.read() as connection:
+        networks.network(connection, name)
+    fares = {source: vars(health) for source, health in asking.health().get(name, {}).items()}
+    return Answer(data={"sources": fares, "waiting": asking.waiting.get(name)})
+
+
 def get_decisions(call: Call) -> Answer:
     name = call.names["name"]
     with call.read() as connection:
@@ -233,6 +242,7 @@ ROUTES = (
     Route("POST", "/networks/{name}/telemetry", JOB, post_telemetry, "Report what links give", {}, EXAMPLE_TELEMETRY),
     Route("GET", "/networks/{name}/telemetry", READ, get_telemetry, "The last report of each link, and recent ones",
           {"seconds": "how long reports are recent"}),
+    Route("GET", "/networks/{name}/sources", READ, get_sources, "How what is asked for telemetry fares", {}),
     Route("GET", "/networks/{name}/decisions", READ, get_decisions, "Why plans were published or not", _MOST),
     Route("GET", "/jobs", READ, get_jobs, "All jobs", {}),
     Route("GET", "/jobs/{name}", READ, get_job, "A job and the versions of its plan", {}),

@@ -7,9 +7,10 @@ import logging
 import os
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 
@@ -47,13 +48,14 @@ class Address:
 
 def serve(
     url: str | None, folder: str, address: Address, tokens: Tokens, settings: Settings, limits: Limits,
-    ready: Callable[[str], None],
+    ready: Callable[[str], None], sources: Mapping[str, Any] | None = None,
 ) -> None:  # fmt: skip
     """Serve until a signal ends it.
 
     Args:
         url: of the database; None for SQLite in the folder.
         ready: called with the server's URL when it answers.
+        sources: by name of the network where its telemetry comes from (:mod:`.telemetry.asking`).
     Raises:
         InputError: the address cannot be used, or would be open to strangers. DatabaseGone: there is no database.
     """
@@ -62,7 +64,7 @@ def serve(
     host = f"[{address.host}]" if ":" in address.host else address.host
     own = f"{'https' if address.tls_cert else 'http'}://{host}:{listening.getsockname()[1]}"
     database = Database(url if url is not None else sqlite_url(_made(folder)))
-    instance = Instance(database, settings, address.public or own)
+    instance = Instance(database, settings, address.public or own, sources)
     config = uvicorn.Config(
         make_app(instance, tokens, limits), log_level="warning", access_log=False, server_header=False,
         ssl_certfile=address.tls_cert, ssl_keyfile=address.tls_key, ssl_version=ssl.PROTOCOL_TLS_SERVER,

@@ -57,8 +57,9 @@ class Asking:
         self._thread = threading.Thread(target=self._run, name="telemetry sources", daemon=True)
 
     def start(self) -> None:
-        """Begin to ask."""
-        self._thread.start()
+        """Begin to ask, if there is anything to ask about."""
+        if self._documents:
+            self._thread.start()
 
     def close(self) -> None:
         """End all sources."""
