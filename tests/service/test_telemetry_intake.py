@@ -8,7 +8,7 @@ import pytest
 
 from stretto.formats.telemetry import parse_telemetry
 from stretto.service.telemetry.intake import AHEAD_S, OLDEST_S, Intake, links_of
-from stretto.service.telemetry.samples import CAPACITY, CARRIED, Sample, telemetry_objects
+from stretto.service.telemetry.samples import CAPACITY, CARRIED, LATENCY, Sample, telemetry_objects
 from stretto.topologies import load_topology
 
 NOW = 1_795_447_321.5
@@ -64,6 +64,7 @@ def test_sound_samples_are_kept_in_the_order_of_their_times(intake, kept):
         (sample(src="c"), "unknown link"),
         (sample(-1.0), "absurd"),
         (sample(1001.0), "absurd"),
+        (sample(61.0, kind=LATENCY), "absurd"),
         (sample(math.nan), "absurd"),
         (sample(at_s=math.nan), "from the future"),
         (sample(at_s=NOW + AHEAD_S + 1), "from the future"),

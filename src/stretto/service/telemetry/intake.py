@@ -1,8 +1,8 @@
 """Where all samples of a network come in, from whatever source: wrong ones are refused and counted, the others kept.
 
 A sample is refused if its link is unknown, if it is late (older than the newest of its link and kind, or than
-:data:`OLDEST_S`), doubled (of the same moment), from the future, or absurd (negative, or more than
-:data:`ABSURD_FACTOR` times the bandwidth of the link in the topology).
+:data:`OLDEST_S`), doubled (of the same moment), from the future, or absurd (negative, more than :data:`ABSURD_FACTOR`
+times the bandwidth of the link in the topology, or a latency of more than :data:`LONGEST_S`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ...model.topology import Topology
-from .samples import Link, Sample
+from .samples import LATENCY, Link, Sample
 
 OLDEST_S = 300.0
 """Seconds after which a sample says nothing of the network as it is now. Prometheus looks back as far by default."""
@@ -24,6 +24,9 @@ AHEAD_S = 30.0
 ABSURD_FACTOR = 10.0
 """A rate above this multiple of the link's bandwidth in the topology is a mistake: 8 for bits taken as bytes is none,
 a counter that was read wrong is 1e6 and more. A link that was really made ten times as fast needs a new topology."""
+
+LONGEST_S = 60.0
+"""A latency above this, in seconds, is a mistake: milliseconds taken as seconds, for example."""
 
 UNKNOWN, LATE, DOUBLED, FUTURE, ABSURD = REASONS = ("unknown link", "late", "doubled", "from the future", "absurd")
 
@@ -90,7 +93,8 @@ class Intake:
         bandwidth = self.links.get(sample.link)
         if bandwidth is None:
             return UNKNOWN
-        if not (math.isfinite(sample.rate) and 0.0 <= sample.rate <= ABSURD_FACTOR * bandwidth):
+        most = LONGEST_S if sample.kind == LATENCY else ABSURD_FACTOR * bandwidth
+        if not (math.isfinite(sample.rate) and 0.0 <= sample.rate <= most):
             return ABSURD
         if not sample.at_s <= now + AHEAD_S:
             return FUTURE
