@@ -28,6 +28,10 @@ LOG = logging.getLogger("stretto.service")
 BODY_S = 30.0
 """Seconds in which the body of a request must have come."""
 
+READ_ON = 4
+"""Times the largest body that is read, and thrown away, before a request is refused: who is still sending when the
+connection ends does not see the answer."""
+
 CODES = {404: "not_found", 405: "method_not_allowed"}
 NOBODY = Caller("nobody", "read")
 
@@ -120,17 +124,21 @@ class Door:
         most = self._limits.body_bytes
         too_large = Refused(413, "too_large", f"a body has at most {most} bytes", Connection="close")
         said = request.headers.get("content-length", "0")
-        if not re.fullmatch(r"\d{1,15}", said) or int(said) > most:
+        if not re.fullmatch(r"\d{1,15}", said) or int(said) > READ_ON * most:
             raise too_large
-        content = bytearray()
+        content, size = bytearray(), 0
         try:
             async with asyncio.timeout(BODY_S):
                 async for part in request.stream():
-                    content += part
-                    if len(content) > most:
+                    size += len(part)
+                    if size > READ_ON * most:
                         raise too_large
+                    if size <= most:
+                        content += part
         except TimeoutError:
             raise Refused(408, "too_slow", f"the body has not come in {BODY_S:g} s", Connection="close") from None
+        if size > most:
+            raise too_large
         return bytes(content)
 
     async def _waiting(self, route: Route, call: Call, request: Request) -> tuple[float, Answer]:
