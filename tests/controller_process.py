@@ -15,11 +15,13 @@ class Served:
     """``stretto serve`` on a free port of this machine, with little effort for plans.
 
     Args:
+        data: the folder, or the URL of a database.
         options: of the command.
     """
 
-    def __init__(self, data: Path, *options: object) -> None:
-        words = ["serve", "--data", data, "--port", 0, "--effort", "quick", "-p", "shortest-path", "--json", *options]
+    def __init__(self, data: Path | str, *options: object) -> None:
+        where = "--database" if "://" in str(data) else "--data"
+        words = ["serve", where, data, "--port", 0, "--effort", "quick", "-p", "shortest-path", "--json", *options]
         environment = {**os.environ, "STRETTO_KERNELS": "python"}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "stretto", *map(str, words)], stdout=subprocess.PIPE, text=True, env=environment

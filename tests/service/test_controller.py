@@ -24,6 +24,8 @@ pytest.importorskip("prometheus_client")
 
 import stretto as st
 from controller_process import Served
+from postgres_cluster import cluster as cluster_of_postgres
+from postgres_cluster import installed
 from stretto.cli import app
 from stretto.formats.native import plan_from_text
 from stretto.model.errors import InputError
@@ -259,7 +261,7 @@ def test_the_command_line_asks_the_controller(cluster, tmp_path, monkeypatch):
 def test_nothing_that_was_acknowledged_is_lost_when_it_is_killed(tmp_path):
     """Killed at random moments while clients write and the planner publishes."""
     draw, known = random.Random(5), {}
-    for _ in range(3):
+    for _ in range(2):
         served = Served(tmp_path)
         client = served.client()
         client.put_network("net", NET.to_json())
@@ -294,6 +296,29 @@ def _check(database, known):
                 plan = published.find_plan(connection, row.digest)
                 assert plan.digest() == row.content and verify(plan).ok
     database.close()
+
+
+@pytest.mark.skipif(not installed(), reason="PostgreSQL is not installed: apt-get install postgresql")
+def test_another_instance_takes_over_when_the_leader_is_killed():
+    pytest.importorskip("psycopg")
+    with cluster_of_postgres() as url:
+        first, second = Served(url), Served(url)
+        try:
+            both = Controller(f"{first.url},{second.url}", timeout_s=WAIT_S)
+            both.put_network("net", NET.to_json())
+            both.put_job("a", JOB)
+            said = both.plan("a", wait_s=WAIT_S)
+            assert second.client().plan("a") == said and not second.client().health()["leader"]
+            waiting = second.client()
+            first.kill()
+            assert both.plan("a") == said
+            while not waiting.health()["leader"]:
+                assert waiting.plan("a", known=said["version"], wait_s=0.3) is None  # reads go on
+            both.put_job("a", {**JOB, "weight": 2})
+            assert both.plan("a", known=said["version"], wait_s=WAIT_S)["version"] == said["version"] + 1
+        finally:
+            first.kill()
+            second.stop()
 
 
 def test_it_does_not_listen_to_strangers_without_tls_and_tokens(tmp_path):
