@@ -158,6 +158,23 @@ def test_a_sum_that_is_undone_leaves_no_trace():
     assert feedback.rest.tolist() == [1.0] * 3
 
 
+def test_a_sum_that_ends_after_it_was_undone_leaves_no_trace():
+    feedback = Feedback()
+    feedback.keep(torch.ones(3))
+    feedback.begin()
+    turn = feedback.turn
+    feedback.undo()
+    feedback.keep(torch.full((3,), 5.0), turn)
+    assert feedback.rest.tolist() == [1.0] * 3
+
+
+def test_a_sum_of_nothing_ends(groups):
+    made = groups([[0], [1]])
+    tensors = [torch.empty(0) for _ in made]
+    done([g.compressed.allreduce([t], "int8", Feedback()) for g, t in zip(made, tensors)])
+    assert all(t.numel() == 0 for t in tensors)
+
+
 @pytest.mark.parametrize("form", FORMATS)
 def test_blocks_of_any_magnitude_are_written_and_read(form):
     x = torch.cat(

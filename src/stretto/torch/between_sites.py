@@ -148,11 +148,12 @@ class _Feedback:
     def __init__(self, feedback: Feedback | None, numbers: Tensor) -> None:
         check_compressible(numbers)
         self._feedback = feedback
+        self._turn = 0 if feedback is None else feedback.turn
         self.numbers = numbers.float() if feedback is None else feedback.add_to(numbers.float())
 
     def keep(self, rest: Tensor) -> None:
         if self._feedback is not None:
-            self._feedback.keep(rest)
+            self._feedback.keep(rest, self._turn)
 
 
 def _slices(sites: Sequence[Sequence[int]], each: int) -> list[tuple[int, int]]:

@@ -40,16 +40,19 @@ class Feedback:
 
     Attributes:
         rest: float32[numbers]; None before the first sum.
+        turn: a number that changes when what was summed so far counts, or is thrown away.
     """
 
     def __init__(self) -> None:
         self.rest: Tensor | None = None
         self._before: Tensor | None = None
         self._open = False
+        self.turn = 0
 
     def begin(self) -> None:
         """What was summed so far counts, and cannot be undone any more."""
         self._open, self._before = False, None
+        self.turn += 1
 
     def undo(self) -> None:
         """What was summed last was thrown away, so nothing of it counts as sent."""
@@ -60,8 +63,14 @@ class Feedback:
     def add_to(self, numbers: Tensor) -> Tensor:
         return numbers if self.rest is None or self.rest.numel() != numbers.numel() else numbers + self.rest
 
-    def keep(self, rest: Tensor) -> None:
-        """Keep what was rounded away; what is not finite would stay for ever, and is dropped."""
+    def keep(self, rest: Tensor, turn: int | None = None) -> None:
+        """Keep what was rounded away; what is not finite would stay for ever, and is dropped.
+
+        Args:
+            turn: the turn in which the sum began. If that is over, the sum came too late to count.
+        """
+        if turn is not None and turn != self.turn:
+            return
         self._before, self._open = self.rest, True
         self.rest = torch.nan_to_num(rest, nan=0.0, posinf=0.0, neginf=0.0)
 

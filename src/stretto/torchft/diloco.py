@@ -38,7 +38,10 @@ class _Fed:
             self.prepare()
 
     def perform_sync(self) -> bool:
-        committed = bool(self.perform())
-        if not committed:
-            self.buckets.undo()
+        committed = False
+        try:
+            committed = bool(self.perform())
+        finally:
+            if not committed:
+                self.buckets.undo()
         return committed
