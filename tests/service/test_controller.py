@@ -34,7 +34,10 @@ from stretto.service.access import Tokens, new_token
 from stretto.service.client import Controller, ControllerGone
 from stretto.service.database import Database, sqlite_url
 from stretto.service.limits import Limits, Rates
+from stretto.service.optical.driver import End, PortFailed
+from stretto.service.optical.telling import tell_controller
 from stretto.service.server import Address, serve
+from stretto.topologies.files import topology_from_json
 from stretto.verify import verify
 
 NET = st.topology("ring:4", bandwidth="10GB/s")
@@ -136,6 +139,22 @@ def test_the_leader_asks_the_sources_of_a_network_once_it_is_there(cluster):
     assert health["kept"] >= 1 and (health["failures"], health["error"]) == (0, "")
     assert json.loads(cluster.send("GET", "/networks/net/sources")[2]) == {"sources": {}, "waiting": None}
     client.delete_network("asked")
+
+
+def test_a_port_that_fails_is_told_and_the_network_loses_it(cluster):
+    client, fabric = cluster.client(), st.topology("optical:4,2")
+    client.put_network("fabric", fabric.to_json())
+    failure = PortFailed(0, [End(2, "A")], ["3A"])
+    assert tell_controller(client, "fabric", fabric, failure) == 2
+    assert tell_controller(client, "fabric", fabric, failure) == 2  # it is known
+    left = topology_from_json(client.network("fabric")["topology"], "fabric")
+    assert [plane.nodes.tolist() for plane in left.planes] == [[0, 1, 3], [0, 1, 2, 3]]
+    assert tell_controller(client, "fabric", fabric, PortFailed(0, [End(3, "B")], ["4B"])) == 3
+    left = topology_from_json(client.network("fabric")["topology"], "fabric")
+    assert left.planes[0].nodes.tolist() == [0, 1]
+    with pytest.raises(InputError, match="network fabric: has 2 planes, and the fabric 3"):
+        tell_controller(client, "fabric", st.topology("optical:4,3"), failure)
+    client.delete_network("fabric")
 
 
 def test_a_version_that_the_client_has_is_not_sent_again(cluster):
