@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from queue import SimpleQueue
 
 import pytest
 
@@ -128,3 +130,22 @@ def test_a_connection_that_ends_is_told_to_all_groups(monkeypatch):
         for work in waits:
             with pytest.raises(PeerFailed, match="rank 1: it died, or left the group"):
                 work.wait(timedelta(seconds=30))
+
+
+def test_a_receive_takes_the_rest_of_a_message_that_is_arriving(monkeypatch):
+    """The bytes that came before it was asked for are copied, the others go to their place."""
+    monkeypatch.setattr(message_frames, "PIECE_BYTES", 10)
+    ours, theirs = socket.socketpair()
+    text, into, told = bytes(range(35)), bytearray(35), SimpleQueue()
+    stream = messages.Messages(ours, "rank 1", timeout_s=60.0)
+    head = message_frames.HEAD
+    word = message_frames.Word
+    theirs.sendall(head.pack(word.MESSAGE, 0, 7, 0, 35) + text[:10])
+    while not stream.inbox.early:
+        threading.Event().wait(0.001)
+    stream.receive(7, memoryview(into), told.put)
+    for at in (10, 20, 30):
+        theirs.sendall(head.pack(word.PART, 0, 0, 0, len(text[at : at + 10])) + text[at : at + 10])
+    assert told.get(timeout=30) is None and bytes(into) == text
+    stream.close()
+    theirs.close()

@@ -47,7 +47,7 @@ class Early:
 
     def __init__(self, source: Any, tag: int, length: int, number: int | None = None) -> None:
         self.source, self.tag, self.length, self.number = source, tag, length, number
-        self.content: bytearray | None = None
+        self.content: memoryview | None = None
         self.receive: Receive | None = None
 
 

@@ -15,6 +15,8 @@ from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
 
+import numpy as np
+
 from ..model.errors import PeerFailed
 from ..model.topology import printable
 from . import message_frames
@@ -75,7 +77,7 @@ class Messages:
         self._frame, self._message = (Word.PING, 0, _NOTHING), _NOTHING
         self._early: Early | None = None
         self._since = time.monotonic()
-        self._content = bytearray()
+        self._content = _NOTHING
         self._released = False
         self.line = line if isinstance(line, Line) else Line(line)
         self.line.attach(number, self)
@@ -203,6 +205,7 @@ class Messages:
         """Take a frame; returns where the bytes that follow it go."""
         self._frame = word, tag, _NOTHING
         if word is Word.PART:
+            self._meet_receive()
             target, self._message = self._message[:length], self._message[length:]
             return target
         if word is Word.BLAME or (word is Word.NOTE and tag in self.inbox.listeners):
@@ -315,8 +318,20 @@ class Messages:
         self._early = early
         if call is not None:
             return self._come(call, early.length)
-        self._content = bytearray(early.length)
-        return self._first(memoryview(self._content))
+        self._content = np.empty(early.length, dtype=np.uint8).data
+        return self._first(self._content)
+
+    def _meet_receive(self) -> None:
+        """Let the rest of an early message go to the receive that has been asked for meanwhile."""
+        early = self._early
+        with self.inbox.lock:
+            call = early.receive if early is not None and not self.coming else None
+            if early is None or call is None or len(call.into) != early.length:
+                return
+            self.coming = [call]
+        came = early.length - len(self._message)
+        call.into[:came] = self._content[:came]
+        self._message = call.into[came:]
 
     def _come(self, call: Receive, length: int) -> memoryview:
         """Where a message goes for which there is a receive."""
