@@ -272,3 +272,13 @@ def test_a_plan_that_ends_with_its_busiest_link_is_cut_no_finer():
     net = make_topology("line", [ACCELERATOR] * 3, links, message_s=np.full(4, 2e-6))
     work = Workload((make_collective("allgather", net, 1_000_003),))
     assert verify(run_planner("forest", net, work, effort="quick")).ok
+
+
+@pytest.mark.parametrize("kind", ["broadcast", "allreduce"])
+def test_a_relay_without_links_is_left_out(kind, monkeypatch):
+    monkeypatch.setenv("STRETTO_KERNELS", "python")  # where a compiled kernel reads beyond an array nobody is told
+    ring = load_topology("ring:4?bandwidth=10GB/s")
+    net = ring.with_links((ring.src != 3) & (ring.dst != 3))
+    plan = run_planner("forest", net, Workload((make_collective(kind, net, 1_000_000, ranks=[0, 1, 2]),)))
+    assert verify(plan).ok
+    assert 3 not in {*plan.src.tolist(), *plan.dst.values.tolist()}

@@ -73,7 +73,9 @@ def priced_trees(
     n, trees = len(nodes), len(roots)
     busy = np.zeros(len(src))
     cost, parent = np.empty((n, n)), np.empty((trees, len(kinds), n), dtype=np.int64)
-    most = max(src.max(), dst.max()) + 1
+    most = max(src.max(), dst.max(), nodes.max()) + 1  # a node may have no link
+    if len(inner) > 0:
+        most = max(most, inner.max() + 1)
     path_cost = np.empty((len(kinds), most, most))
     first = np.empty(path_cost.shape, dtype=np.int64)
     offsets = np.zeros(parent.size + 1, dtype=np.int64)
