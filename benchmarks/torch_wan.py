@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 LINK = 4e6
-ROUGH = {"clean": {}, "capped": {"cap": LINK / 8}, "lossy": {"loss": 0.01, "packet_bytes": 1500}}
+ROUGH = {"clean": {}, "capped": {"cap": LINK / 8, "packet_bytes": 1500}, "lossy": {"loss": 0.01, "packet_bytes": 1500}}
 LATENCY_MS = {"clean": 20, "capped": 20, "lossy": 50}
 BACKENDS = ("gloo", "stretto")
 KINDS = ("allreduce", "broadcast")

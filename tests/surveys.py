@@ -13,9 +13,11 @@ from stretto.measure.ladder import Widening
 from stretto.measure.survey import Party, survey
 from stretto.model.measurements import Survey
 from stretto.model.topology import Topology
+from stretto.runtime.channel import Wire
 from stretto.runtime.connect import meet, widen
 from stretto.runtime.credentials import Credentials, Protection
 from stretto.runtime.local import Place
+from stretto.runtime.pacing import lane_rate, limit_rate
 from stretto.runtime.probe import Effort
 
 CREDENTIALS = Credentials(bytes(32), frames=Protection.PLAIN)
@@ -64,7 +66,14 @@ def surveyed(
         def more(name: str, wanted: Mapping[int, int]) -> None:
             widen(mesh, wanted, lambda value: share(name, value), place.host, CREDENTIALS)
 
-        widening = Widening(more, lambda r: [c.sock for c in mesh.peers[r][0].lanes]) if widens else None
+        def lanes(r: int) -> list[Wire]:
+            return [c.sock for c in mesh.peers[r][0].lanes]
+
+        def keep(r: int, rate: float) -> None:
+            for sock in (socks := lanes(r)):
+                limit_rate(sock, lane_rate(rate, len(socks)))
+
+        widening = Widening(more, lanes, keep) if widens else None
         try:
             return survey(Party(rank, len(nodes), sockets, share, 30.0, widening), effort, noise_s)
         finally:

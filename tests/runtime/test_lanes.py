@@ -6,8 +6,16 @@ import pytest
 
 from stretto import emulator
 from stretto.emulator import Rough
-from stretto.measure.ladder import LADDER, LOSSY, _apart, _Climb
-from stretto.runtime.pacing import LANE_PARTS, LEAST_LANE_SEGMENT, MOST_LANE_SEGMENT, lane_segment
+from stretto.measure.ladder import LADDER, LOSSY, _apart, _Climb, _directions
+from stretto.model.measurements import Measured, Pair
+from stretto.runtime.pacing import (
+    CATCH_UP,
+    LANE_PARTS,
+    LEAST_LANE_SEGMENT,
+    MOST_LANE_SEGMENT,
+    lane_rate,
+    lane_segment,
+)
 from stretto.runtime.probe import QUICK
 from stretto.topologies import load_topology
 from surveys import surveyed
@@ -40,9 +48,9 @@ def test_a_link_that_loses_packets_is_filled_by_a_congestion_control_that_does_n
     assert lanes.congestion == LOSSY and lanes.rate > 0.85 * LINK
 
 
-def steps(rates, usable: bool = True):
+def steps(rates, usable: bool = True, flows: int = 1):
     """What a pair measures, and what it then uses, where ``rates`` has bytes/s by connections and congestion control."""
-    climb, asked = _Climb(usable), []
+    climb, asked = _Climb(usable, flows), []
     while not climb.ended:
         asked.append((climb.connections, climb.congestion))
         climb.took(*[rates(*asked[-1])] * 2)
@@ -56,6 +64,28 @@ def test_the_ladder_ends_where_more_connections_carry_no_more():
     assert asked == [(1, ""), (2, "")] and lanes == (1, "", 1e6)
     asked, lanes = steps(lambda n, name: n * 1e6 if name else 1e5)
     assert [n for n, _ in asked] == [1, *LADDER] and lanes == (16, LOSSY, 16e6)
+
+
+def test_flows_whose_caps_add_up_to_the_link_get_room_unless_several_pairs_share_it():
+    def capped(n, _):
+        return min(n, 8) * 0.5e6
+
+    assert steps(capped)[1] == (16, "", 4e6)
+    assert steps(capped, flows=2)[1] == (8, "", 4e6)
+    assert steps(lambda n, _: min(n, 3) * 1e6, flows=3)[1] == (4, "", 3e6)
+
+
+def test_a_pair_climbs_in_its_slower_direction_and_in_both_if_they_differ():
+    def pair(rate):
+        return Pair(Measured(0.02, 0.02, 0.02), None, {1: Measured(rate, rate, rate)})
+
+    assert _directions({(0, 1): pair(2e6), (1, 0): pair(1.9e6)}, 0, 1) == (True,)
+    assert _directions({(0, 1): pair(1.9e6), (1, 0): pair(2e6)}, 0, 1) == (False,)
+    assert _directions({(0, 1): pair(2e6), (1, 0): pair(1e6)}, 0, 1) == (False, True)
+
+
+def test_each_lane_is_kept_to_little_more_than_its_share():
+    assert lane_rate(4e6, 16) == CATCH_UP * 0.25e6
 
 
 def test_pairs_that_share_a_rank_climb_one_after_another():

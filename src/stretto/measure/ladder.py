@@ -3,8 +3,10 @@
 Clouds cap single flows, and TCP's usual congestion control (cubic) takes each lost packet for a full queue, so on a
 long link that loses packets a connection carries little. One pair of ranks stands for all pairs of its two sites. It
 measures 1, 2, 4, 8 and 16 connections, and stops when the next number carries less than ``GAIN`` times as much;
-before that it tries BBR on one connection, if the kernels have it. The fewest connections that are ``NEAR`` the best
-are taken.
+before that it tries BBR on one connection, if the kernels have it. Where both directions are about alike, only the one
+that seemed slower is measured, which halves the time. The fewest connections that are ``NEAR`` the best are taken; if
+these are several, the fewest which at the rate of one would carry ``ROOM`` times the best: where flows are capped,
+no connection then has to reach its cap all the time. Pairs that send at once share that room.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from ..model.measurements import Lanes
+from ..model.measurements import Lanes, Pair
 from ..runtime.channel import Wire
 from ..runtime.probe import MOST_ROUNDS, Effort, together
 from ..runtime.streams import Received, rate
@@ -26,6 +28,11 @@ GAIN = 1.05
 """More connections, or BBR, must carry this many times as much to be tried further (benchmarks/torch_wan.py)."""
 NEAR = 0.97
 """As many as carry this share of the most are enough."""
+ROOM = 4 / 3
+"""Several connections are enough if this many times the most would go over them, had each the rate of one alone. 8
+connections whose caps add up to exactly the link take 4.8 s for what 16 carry in 4.3 s (benchmarks/streams.py)."""
+ALIKE = 1.5
+"""Two directions are alike if one connection carries less than this many times as much in one as in the other."""
 LOSSY = "bbr"
 """The congestion control that is tried besides the default: it does not take a lost packet for a full queue."""
 STREAM_S, STREAM_BYTES = 0.3, 1 << 26
@@ -41,10 +48,12 @@ class Widening(NamedTuple):
         open: opens connections; given for some other ranks how many their pairs are to have. All ranks call it at once,
             with a name.
         sockets: the connections to another rank.
+        keep: keeps the connections to another rank together to little more than these bytes/s.
     """
 
     open: Callable[[str, Mapping[int, int]], None]
     sockets: Callable[[int], Sequence[Wire]]
+    keep: Callable[[int, float], None]
 
 
 @dataclass
@@ -52,11 +61,16 @@ class _Climb:
     """One pair on the ladder.
 
     Attributes:
+        usable: whether both ends can use ``LOSSY``.
+        flows: how many pairs of its two sites send at once.
+        falls: the directions that are measured: False from the lower rank to the higher one, True back.
         connections, congestion: what is measured next.
         found: what was carried, both ways together and the more of them, by connections and congestion control.
     """
 
     usable: bool
+    flows: int = 1
+    falls: tuple[bool, ...] = (False, True)
     connections: int = 1
     congestion: str = ""
     found: dict[tuple[int, str], tuple[float, float]] = field(default_factory=dict)
@@ -80,21 +94,25 @@ class _Climb:
     @property
     def lanes(self) -> Lanes:
         most = max(both for both, _ in self.found.values())
-        for (count, congestion), (both, one) in self.found.items():
-            if both >= NEAR * most:
-                return Lanes(count, congestion, one)
-        raise AssertionError("the most is near the most")
+        near = [(*way, *rates) for way, rates in self.found.items() if rates[0] >= NEAR * most]
+        roomy = (
+            (count, congestion, one)
+            for count, congestion, _, one in near
+            if count == 1 or count * self.flows * self.found[1, congestion][0] >= ROOM * most
+        )
+        return Lanes(*next(roomy, (near[-1][0], near[-1][1], near[-1][3])))
 
 
 def climbed(
-    rank: int, ways: Ways, latency_s: Mapping[tuple[int, int], float], widening: Widening,
+    rank: int, ways: Mapping[tuple[int, int], int], pairs: Mapping[tuple[int, int], Pair], widening: Widening,
     share: Callable[[str, Any], list[Any]], timeout_s: float,
 ) -> dict[tuple[int, int], Lanes]:  # fmt: skip
     """The connections that each way needs; every rank of the group calls this.
 
     Args:
-        ways: pairs of ranks, the lower one first. Those without a common rank are measured at once.
-        latency_s: seconds from one rank to another, at least for these pairs.
+        ways: pairs of ranks, the lower one first, and how many pairs send at once between the same sites. Those without
+            a common rank are measured at once.
+        pairs: what one connection shows from one rank to another, at least for these pairs and both directions.
         share: publishes this rank's value under a name, and returns the values of all ranks.
         timeout_s: seconds for which a peer may be silent.
     """
@@ -103,8 +121,12 @@ def climbed(
     kinds = share("ways", mine)
     over_network = [(a, b) for a, b in ways if kinds[a][str(b)] is not None]
     chosen: dict[tuple[int, int], Lanes] = dict.fromkeys(ways, Lanes())
+    latency_s = {way: pairs[way].latency_s.value for way in ways}
     for number, together_now in enumerate(_apart(over_network)[:MOST_ROUNDS]):
-        climbs = {(a, b): _Climb(bool(kinds[a][str(b)] and kinds[b][str(a)])) for a, b in together_now}
+        climbs = {
+            (a, b): _Climb(bool(kinds[a][str(b)] and kinds[b][str(a)]), ways[a, b], _directions(pairs, a, b))
+            for a, b in together_now
+        }
         step = 0
         while not all(climb.ended for climb in climbs.values()):
             going = {way: climb for way, climb in climbs.items() if not climb.ended}
@@ -141,6 +163,12 @@ def _over_network(sock: Wire) -> bool | None:
     return False
 
 
+def _directions(pairs: Mapping[tuple[int, int], Pair], low: int, high: int) -> tuple[bool, ...]:
+    """The directions in which a pair climbs: the slower one, or both if they differ."""
+    there, back = pairs[low, high].rate.value, pairs[high, low].rate.value
+    return (back < there,) if max(there, back) < ALIKE * min(there, back) else (False, True)
+
+
 def _apart(ways: Ways) -> list[list[tuple[int, int]]]:
     """The ways in rounds, in which no rank is twice."""
     rounds: list[list[tuple[int, int]]] = []
@@ -158,15 +186,21 @@ def _measured(
     rank: int, going: Mapping[tuple[int, int], _Climb], name: str, latency_s: Mapping[tuple[int, int], float],
     widening: Widening, share: Callable[[str, Any], list[Any]], timeout_s: float,
 ) -> dict[tuple[int, int], tuple[float, float]]:  # fmt: skip
-    """Bytes/s of each pair with as many connections as are next, from the lower rank to the higher one and back."""
+    """Bytes/s of each pair with as many connections as are next, from the lower rank to the higher one and back; 0 in a
+    direction in which it does not climb."""
     mine = {(a if b == rank else b): climb for (a, b), climb in going.items() if rank in (a, b)}
     widening.open(name, {peer: climb.connections for peer, climb in mine.items()})
     came: list[list[Received]] = []
     effort = Effort(seconds=STREAM_S, trials=1)
     for falls in (False, True):
+        if not any(falls in climb.falls for climb in going.values()):
+            came.append([])
+            continue
         share(f"begin {name}, {falls}", None)
         part = Received([], 0, 0.0)
         for peer, climb in mine.items():
+            if falls not in climb.falls:
+                continue
             sockets = widening.sockets(peer)[: climb.connections]
             if (1, LOSSY) in climb.found and not climb.congestion:  # it gained nothing: as new connections are
                 use_congestion(sockets[:1], _congestion(sockets[-1]))
@@ -179,7 +213,8 @@ def _measured(
             part = together(ends if sends else {}, {} if sends else ends, use, late_s, timeout_s)
         came.append([Received(*row) for row in share(f"{name}, {falls}", part)])
     rates = {}
-    for a, b in going:
+    for (a, b), climb in going.items():
         seconds = effort.stream_s(latency_s[a, b])
-        rates[a, b] = rate([came[0][b]], seconds)[0], rate([came[1][a]], seconds)[0]
+        there = rate([came[False][b]], seconds)[0] if False in climb.falls else 0.0
+        rates[a, b] = there, rate([came[True][a]], seconds)[0] if True in climb.falls else 0.0
     return rates

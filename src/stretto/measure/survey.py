@@ -29,6 +29,9 @@ SEVERAL_TRIALS = 3
 """How often several flows are measured, unless the effort allows one trial: they take longer to find their rates than
 one flow, and what goes the other way delays their acknowledgements."""
 
+AGREED = 1.05
+"""Trials that differ by less than this factor are enough, even if they are fewer than ``SEVERAL_TRIALS``."""
+
 LONGER = 4.0
 """How many times as long streams last that decide whether flows share a link."""
 
@@ -166,9 +169,10 @@ class _Phases:
             for ends in ways
         }
         asked = {ends: (min(way), max(way)) for ends, way in ways.items() if known[ends] is None}
-        late = {pair: measured.latency_s.value for pair, measured in self.survey.pairs.items()}
-        measured = [way for way in asked.values() if way in late]
-        climbed_to = climbed(party.rank, measured, late, widening, party.share, party.timeout_s) if measured else {}
+        pairs = self.survey.pairs
+        at_once = {way: max(len(sites[a]), len(sites[b])) if a != b else 1 for (a, b), way in asked.items()}
+        measured = {way: flows for way, flows in at_once.items() if way in pairs and way[::-1] in pairs}
+        climbed_to = climbed(party.rank, measured, pairs, widening, party.share, party.timeout_s) if measured else {}
         found = {ends: known[ends] or climbed_to.get(asked.get(ends, (0, 0)), Lanes()) for ends in ways}
         mine = {
             (v if w == party.rank else w): lanes
@@ -180,6 +184,8 @@ class _Phases:
             widening.open("lanes", {peer: lanes.connections for peer, lanes in mine.items()})
         for peer, lanes in mine.items():
             use_congestion(widening.sockets(peer), lanes.congestion)
+            if lanes.connections > 1:
+                widening.keep(peer, lanes.rate)
         self.survey = replace(self.survey, lanes=found)
 
     def between(self) -> None:
@@ -256,6 +262,8 @@ class _Phases:
             came = [Received(*row) for row in party.share(f"{name}, {turn}", mine)]
             trials.append(rate(came, use.stream_s(latency_s)))
             self.moved_bytes += sum(part.total_bytes for part in came)
+            if turns > use.trials and len(trials) == use.trials and _agree(trials):
+                break
         return middle(trials) if len({b for _, b in flows}) > 1 else best(trials)
 
     def _latency_s(self, flows: Flows) -> float:
@@ -266,6 +274,12 @@ class _Phases:
         if widening is not None:
             return {(w, i): sock for w in peers for i, sock in enumerate(widening.sockets(w))}
         return {(w, i): sock for w in peers for i, sock in enumerate(self.party.sockets[w][:count])}
+
+
+def _agree(trials: Sequence[tuple[float, float, float]]) -> bool:
+    """Whether trials show about the same rate, so that another one would say nothing new."""
+    rates = [value for value, _, _ in trials]
+    return max(rates) <= AGREED * min(rates)
 
 
 def _crossing(a: Sequence[int], b: Sequence[int]) -> list[tuple[int, int]]:

@@ -57,7 +57,8 @@ class Run:
             c.begin(Queue(program.plan.sharing == "fair") if c.lead is c else c.lead.outgoing)
             to_peer = (send for send in steps.sends.values() if c.peer in send.to)
             sends = (s for s in to_peer if self.connection(c.peer, s.subflow) is c.lead)
-            limit_rate(c.sock, math.inf if self.pace is None else largest_rate([*sends], self.timed) / self.pace)
+            planned = c.most_rate if self.pace is None else largest_rate([*sends], self.timed) / self.pace
+            limit_rate(c.sock, planned)
         self.active = set(self.connections)
         self.pending_reads: set[Connection] = set()
         self.waits = dict(steps.waits)

@@ -52,6 +52,15 @@ def limit_rate(sock: Wire, rate: float) -> None:
         sock.setsockopt(socket.SOL_SOCKET, _MAX_PACING_RATE, struct.pack("Q", number))
 
 
+def lane_rate(rate: float, connections: int) -> float:
+    """Bytes/s that each of several connections may send at which together carried ``rate``.
+
+    Each is kept to little more than its share. Otherwise all of them fill the queues of the network until packets are
+    lost, and who loses the last packets of a transfer waits for them several round trips.
+    """
+    return CATCH_UP * rate / connections
+
+
 def largest_rate(sends: Sequence[Send], timed: bool) -> float:
     """The largest rate, bytes/s, of the sends on one connection in a paced run; infinite where the network decides.
 

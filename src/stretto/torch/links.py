@@ -23,9 +23,10 @@ from ..runtime.connect import Address, join, listen, meet, widen
 from ..runtime.credentials import Credentials, from_environment, random_secret
 from ..runtime.inbox import Inbox
 from ..runtime.incoming import DIED
-from ..runtime.mesh import GRACE_S, Mesh, has_ended
+from ..runtime.mesh import GRACE_S, Connection, Mesh, has_ended
 from ..runtime.messages import Messages
 from ..runtime.native.engine import Engine, can_serve, for_mesh, hold, let_go
+from ..runtime.pacing import lane_rate
 from ..runtime.sharing import Offer, Shared
 from .calls import describe
 from .controller import Controller
@@ -274,7 +275,7 @@ class Links:
     def _measure(self) -> None:
         """Measure the network. All ranks learn all numbers through the store, so they make the same plans."""
         library, mesh = self._library, self._meshes[0]
-        widening = Widening(self._widen, lambda r: [c.sock for c in mesh.peers[library.nodes[r]][0].lanes])
+        widening = Widening(self._widen, lambda r: [c.sock for c in self._lanes(r)], self._keep)
         with self._first_failure():
             library.learn(measure(library.rank, library.size, widening, self._share, self._timeout_s, self._earlier))
         mesh.serve()
@@ -284,6 +285,15 @@ class Links:
         nodes, share = self._library.nodes, partial(self._share, f"widen {name}")
         wanted = {nodes[r]: count for r, count in counts.items()}
         widen(self._meshes[0], wanted, share, self._host, self._lane_credentials, timeout_s=self._timeout_s)
+
+    def _lanes(self, rank: int) -> list[Connection]:
+        """The connections that carry the collectives of another rank."""
+        return self._meshes[0].peers[self._library.nodes[rank]][0].lanes
+
+    def _keep(self, rank: int, rate: float) -> None:
+        """Keep the connections to a rank together to little more than these bytes/s."""
+        for c in (lanes := self._lanes(rank)):
+            c.most_rate = lane_rate(rate, len(lanes))
 
     @contextlib.contextmanager
     def _first_failure(self) -> Iterator[None]:
