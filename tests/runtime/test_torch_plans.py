@@ -213,7 +213,7 @@ def use_of(group, shape):
 
 def test_a_rank_that_leaves_before_it_has_counted_stops_nobody():
     # all are ready to change, and rank 2 has counted and may begin no more calls, when rank 1 leaves without counting
-    from stretto.torch.plans import NEVER, SLACK, TAG, Word, _Round
+    from stretto.torch.plans import NEVER, SLACK, TAG, Round, Word
 
     store = dist.HashStore()
     groups = [make(rank, (0, 1, 2), store) for rank in range(3)]
@@ -226,7 +226,7 @@ def test_a_rank_that_leaves_before_it_has_counted_stops_nobody():
     hear = plans[2]._hear
     groups[2]._links.inbox.listeners[TAG] = lambda note: (said.append(note), hear(note))
     groups[1]._links.inbox.listeners[TAG] = lambda note: None
-    plans[0]._rounds[shape] = _Round(ready={0, 1})
+    plans[0]._rounds[shape] = Round(ready={0, 1})
     use_of(groups[2], shape).next = plans[2]._library.recipe_of(direct_plan(library.request(shape)))
     plans[2]._answer(Word.READY, shape)
     while use_of(groups[2], shape).limit is None:

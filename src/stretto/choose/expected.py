@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..model.plan import Plan
+from ..model.topology import Topology
 from ..simulate import simulate
 from .library import Recipe
 
@@ -67,9 +68,15 @@ def pair_count(plan: Plan) -> int:
     return len({*zip(plan.src[plan.dst.owners].tolist(), plan.dst.values.tolist())})
 
 
-def ends_sooner(new: Plan, old: Plan) -> bool:
-    """Whether a plan ends clearly sooner on its network than an older one would there."""
-    late = replace(old, topology=new.topology)
-    if old.sharing == "timed":  # its times are those of the other network
+def ends_sooner(new: Plan, old: Plan, share: float = SOONER) -> bool:
+    """Whether a plan ends clearly sooner on its network than an older one would there: in less than ``share`` of its
+    time."""
+    return simulate(new).completion_s < share * time_on(old, new.topology)
+
+
+def time_on(plan: Plan, topology: Topology) -> float:
+    """When a plan ends on a network that has its links with other numbers, seconds."""
+    late = replace(plan, topology=topology)
+    if plan.sharing == "timed":  # its times are those of its own network
         late = replace(late, sharing="ready-order", start_s=None, finish_s=None)
-    return simulate(new).completion_s < SOONER * simulate(late).completion_s
+    return simulate(late).completion_s

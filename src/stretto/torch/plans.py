@@ -10,8 +10,9 @@ follows, by notes beside the collectives, so that as a rule no call waits for a 
 3. *Change.* Rank 0 says the number of the call from which on the new plan is used: the largest count, and ``SLACK``.
    No rank has begun that call, and all begin it by the new plan.
 
-What links give is compared with the plan (:mod:`.slowness`). A rank to which a link was slow for ten collectives tells
-rank 0, which plans for what the link gave, and lets all ranks change to the new plans as above.
+What links give is compared with the plan (:mod:`.slowness`). A rank to which a link was slow for ten collectives, or
+fast again, tells rank 0, which plans for what the link gave (:mod:`.adapting`), and lets all ranks change to the new
+plans as above: to quick ones at once, and to better ones as after the second call.
 
 The calls of a shape come in the same order at all ranks, so their numbers agree. Nobody changes before rank 0 has said
 so: if it leaves, or a rank leaves that has not counted, all go on by the old plan. Which plans earlier runs have kept
@@ -21,28 +22,28 @@ on disk, rank 0 says at the first call; these are used from the first call on.
 from __future__ import annotations
 
 import json
-import struct
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from enum import IntEnum
+from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
-from ..choose.expected import ends_sooner, narrowest_link, pair_count
+from ..choose.expected import ends_sooner
 from ..choose.kept import Kept, packed, unpacked
 from ..choose.library import Library, Recipe
 from ..choose.planning import planner
-from ..choose.quick import load_planners, quick_plan
+from ..choose.quick import ALIKE, load_planners, quick_plan
 from ..choose.requests import PlanRequest, Shape, code_digest
 from ..model.errors import PeerFailed
 from ..model.kinds import KINDS
 from ..model.topology import Topology
 from ..runtime.recorded import Trace
+from .adapting import Adapted
+from .changes import MOST_RATIO, NEVER, NOTE, RATIO_UNIT, TAG, Round, Use, Word
 from .links import Links
-from .slowness import IN_A_ROW, Slowness, Suspects
+from .slowness import SUSPECTED, Slowness
 
 SLACK = 2
 """Calls of a shape that a rank may begin by the old plan after it has counted. One round of notes takes about as long
@@ -54,65 +55,10 @@ ASKED_AT = 2
 LOOK_S = 0.5
 """Seconds between two looks at whether the others are there, for a call that waits."""
 
-RATIO_UNIT = 1 << 20
-"""A note has a ratio in these parts of one."""
-
-STILL_SLOW = 0.9
-"""A link that gives this share of what is known of it, or more, is planned for already."""
-
-NEVER = 2**63
-"""The number of a call that never comes: all go on by the old plan."""
-
 END_S = 5.0
 """Seconds that the thread which prepares plans gets to end."""
 
-TAG = -3
-"""Of the notes; those of programs are not negative."""
-
-_NOTE = struct.Struct("!BBxxIIQQ")  # word, kind, rank, root, size, number
 _INDEX = "plans"
-
-
-class Word(IntEnum):
-    """What a note says."""
-
-    PREPARE = 1
-    READY = 2
-    UNABLE = 3
-    COUNT = 4
-    COUNTED = 5
-    CHANGE = 6
-    WAITING = 7
-    SUSPECT = 8
-    SLOW = 9
-
-
-@dataclass
-class _Use:
-    """The use of a shape at this rank.
-
-    Attributes:
-        shape: the shape.
-        recipe: the plan of now; None before the first call.
-        begun: the calls that have begun.
-        limit: if rank 0 has counted, the calls that may begin before it says more.
-        next, change_at: the better plan, and the calls after which it is used.
-    """
-
-    shape: Shape
-    recipe: Recipe | None = None
-    begun: int = 0
-    limit: int | None = None
-    next: Recipe | None = None
-    change_at: int | None = None
-
-
-@dataclass
-class _Round:
-    """What rank 0 has heard about the better plan of a shape."""
-
-    ready: set[int] = field(default_factory=set)
-    counts: dict[int, int] = field(default_factory=dict)
 
 
 class Plans:
@@ -126,14 +72,14 @@ class Plans:
         self._library, self._links = library, links
         self._kept = kept or Kept.from_environment()
         self._changed = threading.Condition()
-        self._uses: dict[Shape, _Use] = {}
-        self._rounds: dict[Shape, _Round] = {}
+        self._uses: dict[Shape, Use] = {}
+        self._rounds: dict[Shape, Round] = {}
         self._known: dict[Shape, str] | None = None
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
-        self._closed, self._slowness, self._suspects = False, Slowness(), Suspects()
-        self._network: Topology | None = None
+        self._closed, self._slowness, self._adapted = False, Slowness(), Adapted(library)
         self._planned_for: dict[Shape, Topology | None] = {}  # of shapes that were planned anew for slow links
+        self._offers: dict[Shape, Callable[[], None]] = {}  # better plans that came while their shape was changing
         links.inbox.listeners[TAG] = self._hear
 
     def waits(self, kind: str, size_bytes: int, root: int, direct: bool) -> bool:
@@ -154,7 +100,7 @@ class Plans:
             return self._library.recipe(kind, size_bytes, root, direct=True)
         shape = Shape.of(kind, size_bytes, root)
         with self._changed:
-            use = self._uses.setdefault(shape, _Use(shape))
+            use = self._uses.setdefault(shape, Use(shape))
         if use.recipe is None:
             use.recipe = self._first(shape)
         with self._changed:
@@ -163,11 +109,22 @@ class Plans:
             if use.change_at is not None and use.begun >= use.change_at:
                 assert use.next is not None
                 use.recipe, use.next, use.change_at = use.next, None, None
+                if use.waits:
+                    use.waits = False
+                    self._later(partial(self._prepare, shape))
             use.begun += 1
-        asks = self._library.rank == 0 and self._library.effort is not None
-        if asks and use.begun == ASKED_AT and shape not in (self._known or {}):
-            self._later(partial(self._ask, shape))
+        if self._library.rank == 0:
+            self._lead(use)
         return use.recipe
+
+    def _lead(self, use: Use) -> None:
+        """At rank 0, when a call begins: see to the plans that are to come."""
+        if self._library.effort is not None and use.begun == ASKED_AT and use.shape not in (self._known or {}):
+            self._later(partial(self._ask, use.shape))
+        if use.shape in self._offers and not self._changing(use):
+            self._later(self._offers.pop(use.shape))
+        if self._adapted.tick():
+            self._later(lambda: self._plan_anew(self._adapted.forgive()))
 
     def look(self, kind: str, size_bytes: int, root: int, recipe: Recipe, sizes: Any, trace: Trace) -> None:
         """Compare what the links gave in a call with its plan; rank 0 learns of those that stay slow.
@@ -179,8 +136,8 @@ class Plans:
         if self._library.assumed or net.planes or net.name != self._library.topology.name:
             return
         for source, ratio, calls in self._slowness.look(recipe, sizes, trace):
-            number = self._library.nodes.index(source) << 32 | round(min(ratio, 1.0) * RATIO_UNIT)
-            word = Word.SLOW if calls == IN_A_ROW else Word.SUSPECT
+            number = self._library.nodes.index(source) << 32 | round(min(ratio, MOST_RATIO) * RATIO_UNIT)
+            word = Word.SUSPECT if calls == SUSPECTED else Word.SLOW if ratio < 1 else Word.FAST
             self._answer(word, Shape.of(kind, size_bytes, root), number)
 
     def load(self) -> None:
@@ -240,53 +197,78 @@ class Plans:
             if content is None:
                 self._say(f"no better plan for {shape.kind}: {reason}; calls go on by the first one")
             else:
-                self._later(partial(self._propose, shape, content, request.name))
+                self._later(partial(self._offer, shape, content, request))
 
         request = self._request(shape)
         planner().ask(request, answered)
 
+    def _offer(self, shape: Shape, content: bytes, request: PlanRequest) -> None:
+        """Propose a better plan, at rank 0, if it was asked for the network as it is known now."""
+        use, plan = self._uses[shape], unpacked(content, request.name)
+        if plan is None or use.recipe is None or request.topology is not self._request(shape).topology:
+            return
+        if shape in self._planned_for and not ends_sooner(plan, use.recipe.program.plan, 1 / ALIKE):
+            return
+        if self._changing(use):
+            self._offers[shape] = partial(self._offer, shape, content, request)
+        else:
+            self._propose(shape, content, request.name)
+
+    def _changing(self, use: Use) -> bool:
+        """Whether the ranks are changing the plan of a shape; rank 0 knows."""
+        return use.shape in self._rounds or use.limit is not None or use.change_at is not None
+
     def _request(self, shape: Shape) -> PlanRequest:
         """The request for a plan on the network as it is known now, at rank 0."""
         asked = self._library.request(shape)
-        return asked if self._network is None else replace(asked, topology=self._network)
+        return asked if self._adapted.network is None else replace(asked, topology=self._adapted.network)
 
     def _adapt(self, word: Word, shape: Shape, rank: int, number: int) -> None:
-        """Plan for a link that is slower than planned, unless most are, at rank 0."""
+        """Hear what a link gave, at rank 0, and plan for it."""
         recipe, nodes, begun = self._uses[shape].recipe, self._library.nodes, self._uses[shape].begun
         source, ratio = number >> 32, (number & 0xFFFFFFFF) / RATIO_UNIT
-        net = self._network or self._library.topology
         plan = None if recipe is None else recipe.program.plan
-        if plan is None or plan.topology.link_count != net.link_count or source >= len(nodes) or rank >= len(nodes):
+        links = self._library.topology.link_count
+        if plan is None or plan.topology.link_count != links or source >= len(nodes) or rank >= len(nodes):
             return
-        self._suspects.note(shape, source, rank, begun)
-        link = narrowest_link(plan, nodes[source], nodes[rank])
-        if word == Word.SUSPECT or link is None or not self._suspects.stand_out(shape, pair_count(plan), begun):
-            return
-        gave = float(plan.topology.bandwidth[link]) * ratio
-        if gave < net.bandwidth[link] * STILL_SLOW:
-            bandwidth = net.bandwidth.copy()
-            bandwidth[link] = gave
-            self._network = replace(net, bandwidth=bandwidth)
-            percent = 100 * gave / float(self._library.topology.bandwidth[link])
-            self._say(f"{net.link_name(link)} gives {percent:.0f} % of what was planned: making new plans")
+        ends = nodes[source], nodes[rank]
+        if word == Word.SUSPECT:
+            self._adapted.suspect(shape, *ends, begun)
+        elif word == Word.FAST:
+            self._plan_anew(self._adapted.fast(plan, *ends, ratio))
+        else:
+            self._plan_anew(self._adapted.slow(shape, plan, *ends, ratio, begun))
+
+    def _plan_anew(self, news: str | None) -> None:
+        """Make plans for the network as it is known now, for shapes whose plans are for another one."""
+        if news is not None:
+            self._say(news)
+        network = self._adapted.network
         for use in [*self._uses.values()]:
-            busy = use.shape in self._rounds or use.limit is not None or use.change_at is not None
-            if use.recipe is not None and not busy and self._planned_for.get(use.shape) is not self._network:
-                self._planned_for[use.shape] = self._network
-                plan = quick_plan(request := self._request(use.shape))
-                if ends_sooner(plan, use.recipe.program.plan):
-                    self._propose(use.shape, packed(request.name, plan), request.name)
+            if use.recipe is None or self._changing(use) or self._planned_for.get(use.shape) is network:
+                continue
+            self._planned_for[use.shape] = network
+            plan = quick_plan(request := self._request(use.shape))
+            if ends_sooner(plan, use.recipe.program.plan):
+                self._propose(use.shape, packed(request.name, plan), request.name)
+            if self._library.effort is not None:
+                self._ask(use.shape)
 
     def _propose(self, shape: Shape, content: bytes, name: str) -> None:
         """Let all ranks change to a plan."""
         if unpacked(content, name) is None:
             return  # the first plan is as good
-        self._rounds[shape] = _Round()
+        self._rounds[shape] = Round()
         self._links.tell(f"better/{shape.name}", name.encode() + b"\n" + content)
         self._tell_all(Word.PREPARE, shape)
 
     def _prepare(self, shape: Shape) -> None:
         """Take a plan from the store and lower it."""
+        with self._changed:
+            use = self._uses.setdefault(shape, Use(shape))
+            if use.change_at is not None:  # this rank is behind
+                use.waits = True
+                return
         try:
             name, _, content = self._links.told(f"better/{shape.name}", 0).partition(b"\n")
             plan = unpacked(content, name.decode())
@@ -298,21 +280,21 @@ class Plans:
             self._answer(Word.UNABLE, shape)
             return
         with self._changed:
-            self._uses.setdefault(shape, _Use(shape)).next = recipe
+            use.next = recipe
         self._answer(Word.READY, shape)
 
     def _hear(self, note: bytes) -> None:
         """Act on a note; called in the threads that receive from other ranks."""
-        word, kind, rank, root, size, number = _NOTE.unpack(note)
+        word, kind, rank, root, size, number = NOTE.unpack(note)
         shape = Shape(KINDS[kind % len(KINDS)], size, root)
         if word == Word.PREPARE:
             self._later(partial(self._prepare, shape))
             return
-        if word in (Word.SUSPECT, Word.SLOW):
+        if word in (Word.SUSPECT, Word.SLOW, Word.FAST):
             self._later(partial(self._adapt, Word(word), shape, rank, number))
             return
         with self._changed:
-            use = self._uses.setdefault(shape, _Use(shape))
+            use = self._uses.setdefault(shape, Use(shape))
             if word == Word.COUNT:
                 use.limit = use.begun + SLACK
                 self._answer(Word.COUNTED, shape, use.begun)
@@ -343,7 +325,7 @@ class Plans:
                 del self._rounds[shape]
                 self._tell_all(Word.CHANGE, shape, max(heard.counts.values()) + SLACK)
 
-    def _await_change(self, use: _Use, timeout_s: float) -> None:
+    def _await_change(self, use: Use, timeout_s: float) -> None:
         """Wait until rank 0 has said from which call on the better plan is used. The caller has the lock."""
         waited_s = 0.0
         while use.limit is not None and use.begun >= use.limit:
@@ -363,7 +345,7 @@ class Plans:
     # --- notes and work ---------------------------------------------------------------------------
 
     def _note(self, word: Word, shape: Shape, number: int) -> bytes:
-        return _NOTE.pack(word, KINDS.index(shape.kind), self._library.rank, shape.root, shape.size_bytes, number)
+        return NOTE.pack(word, KINDS.index(shape.kind), self._library.rank, shape.root, shape.size_bytes, number)
 
     def _tell_all(self, word: Word, shape: Shape, number: int = 0) -> None:
         """Send a note from rank 0 to all, itself last."""

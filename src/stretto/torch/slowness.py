@@ -4,7 +4,8 @@ A rank compares, for each rank that it receives from, the bytes/s while a collec
 plan's simulation. A link is slow if it gave less than ``SLOW`` of what was planned in ``IN_A_ROW`` collectives, one
 after the other: a few slow calls are noise. Where all that a rank receives is slow alike, the rank itself is slow (its
 other work, or its own port), and no link is blamed. Nor is one where most links are slow: then the machines are, or the
-network is not the one that was named, and a plan around one link would help nobody.
+network is not the one that was named, and a plan around one link would help nobody. A link is fast if it gave more than
+``FAST`` times what was planned as often in a row: that says something of a link that is planned for as a slow one.
 """
 
 from __future__ import annotations
@@ -20,14 +21,18 @@ from ..runtime.recorded import Trace
 
 SLOW = 0.7
 """Share of the planned rate below which a link is slow. Quick measurements are right up to 0.8 on a busy machine."""
+FAST = 1 / SLOW
+"""Times the planned rate above which a link is fast. What lies between these two changes no plan, so that a link whose
+rate wavers does not either."""
 IN_A_ROW = 10
-"""Collectives in a row for which a link must be slow."""
+"""Collectives in a row for which a link must be slow, or fast."""
 SUSPECTED = 5
 """Those after which rank 0 hears of it, so that it knows how many others are slow when it is time to act."""
 
 
-class Slow(NamedTuple):
-    """What comes from a node is slow: ``ratio`` is what it gave over what was planned, in the median of ``calls``."""
+class Unlike(NamedTuple):
+    """What comes from a node is slow or fast: ``ratio`` is what it gave over what was planned, in the median of
+    ``calls``."""
 
     source: int
     ratio: float
@@ -41,9 +46,11 @@ class Slowness:
         self._digest = 0
         self._planned: dict[int, float] = {}
         self._rows: dict[int, list[float]] = defaultdict(list)
+        self._fast: dict[int, list[float]] = defaultdict(list)
 
-    def look(self, recipe: Recipe, sizes: Any, trace: Trace) -> list[Slow]:
-        """Take note of a collective; returns the nodes from which the last five, or ten, came slowly.
+    def look(self, recipe: Recipe, sizes: Any, trace: Trace) -> list[Unlike]:
+        """Take note of a collective; returns the nodes from which the last five, or ten, came slowly, and those from
+        which the last ten came fast.
 
         Args:
             sizes: bytes of each chunk.
@@ -51,6 +58,7 @@ class Slowness:
         if recipe.digest != self._digest:
             self._digest, self._planned = recipe.digest, planned_rates(recipe)
             self._rows.clear()
+            self._fast.clear()
         given = received_rates(recipe, sizes, trace)
         ratios = {v: rate / self._planned[v] for v, rate in given.items() if v in self._planned}
         found = []
@@ -58,11 +66,19 @@ class Slowness:
             row = self._rows[source]
             row.append(ratios[source])
             if len(row) in (SUSPECTED, IN_A_ROW):
-                found.append(Slow(source, statistics.median(row), len(row)))
+                found.append(Unlike(source, statistics.median(row), len(row)))
             if len(row) == IN_A_ROW:
                 row.clear()
         for source in ratios.keys() - slow_sources(ratios):
             self._rows[source].clear()
+        for source, ratio in ratios.items():
+            row = self._fast[source]
+            row.append(ratio)
+            if ratio <= FAST:
+                row.clear()
+            if len(row) == IN_A_ROW:
+                found.append(Unlike(source, statistics.median(row), IN_A_ROW))
+                row.clear()
         return found
 
 

@@ -1,0 +1,66 @@
+"""What ranks tell each other about a change of plans, and what each knows about the use of a shape (:mod:`.plans`)."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from ..choose.library import Recipe
+from ..choose.requests import Shape
+
+RATIO_UNIT, MOST_RATIO = 1 << 20, 1000.0
+"""A note has a ratio in these parts of one, and at most this one."""
+
+NEVER = 2**63
+"""The number of a call that never comes: all go on by the old plan."""
+
+TAG = -3
+"""Of the notes; those of programs are not negative."""
+
+NOTE = struct.Struct("!BBxxIIQQ")  # word, kind, rank, root, size, number
+
+
+class Word(IntEnum):
+    """What a note says."""
+
+    PREPARE = 1
+    READY = 2
+    UNABLE = 3
+    COUNT = 4
+    COUNTED = 5
+    CHANGE = 6
+    WAITING = 7
+    SUSPECT = 8
+    SLOW = 9
+    FAST = 10
+
+
+@dataclass
+class Use:
+    """The use of a shape at this rank.
+
+    Attributes:
+        shape: the shape.
+        recipe: the plan of now; None before the first call.
+        begun: the calls that have begun.
+        limit: if rank 0 has counted, the calls that may begin before it says more.
+        next, change_at: the better plan, and the calls after which it is used.
+        waits: whether rank 0 has proposed yet another plan, which is prepared after that.
+    """
+
+    shape: Shape
+    recipe: Recipe | None = None
+    begun: int = 0
+    limit: int | None = None
+    next: Recipe | None = None
+    change_at: int | None = None
+    waits: bool = False
+
+
+@dataclass
+class Round:
+    """What rank 0 has heard about the better plan of a shape."""
+
+    ready: set[int] = field(default_factory=set)
+    counts: dict[int, int] = field(default_factory=dict)
