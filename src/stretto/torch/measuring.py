@@ -5,8 +5,13 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 
-from ..choose.library import joined_by_sites
+import numpy as np
+
+from ..choose.kept import Kept
+from ..choose.library import joined_by_one_switch, joined_by_sites
+from ..choose.networks import kept_like
 from ..measure.ladder import Widening
 from ..measure.survey import Earlier, Party, Share, survey
 from ..model.measurements import Lanes, Measured, Pair, Survey
@@ -79,4 +84,15 @@ def measure(rank: int, ranks: int, widening: Widening, share: Share, timeout_s: 
     pairs = {(a, b): (p.latency_s.value, p.rate.value) for (a, b), p in found.pairs.items() if a < b}
     widest = max((lanes.rate for (a, b), lanes in found.lanes.items() if a == b), default=0.0)
     between = {ends: rate.value for ends, rate in found.between.items()}
-    return joined_by_sites(ranks, pairs, between, widest, found.sites)
+    return _agreed(rank, joined_by_sites(ranks, pairs, between, widest, found.sites), share)
+
+
+def _agreed(rank: int, net: Topology, share: Share) -> Topology:
+    """The network for which all ranks plan: rank 0 looks for one that an earlier job kept and that is like it."""
+    folder = Kept.from_environment().folder
+    if net.name == joined_by_one_switch(len(net.accelerators)).name:
+        return net
+    if rank == 0 and folder is not None:
+        net = kept_like(net, folder)
+    bandwidth, latency_s = share("network", [net.bandwidth.tolist(), net.latency_s.tolist()] if rank == 0 else None)[0]
+    return replace(net, bandwidth=np.array(bandwidth), latency_s=np.array(latency_s))
