@@ -15,6 +15,7 @@ from stretto.runtime.pacing import (
     MOST_LANE_SEGMENT,
     lane_rate,
     lane_segment,
+    raised,
 )
 from stretto.runtime.probe import QUICK
 from stretto.topologies import load_topology
@@ -86,6 +87,13 @@ def test_a_pair_climbs_in_its_slower_direction_and_in_both_if_they_differ():
 
 def test_each_lane_is_kept_to_little_more_than_its_share():
     assert lane_rate(4e6, 16) == CATCH_UP * 0.25e6
+
+
+def test_lanes_whose_limit_holds_them_back_may_send_faster():
+    limit = CATCH_UP * 2e6
+    assert raised(limit, 5_000_000, 2.0) == CATCH_UP * limit  # a link that gives more than was measured
+    assert raised(limit, 4_200_000, 2.0) == limit  # as measured
+    assert raised(limit, 1_000_000, 0.2) == limit  # what the kernel took at once
 
 
 def test_pairs_that_share_a_rank_climb_one_after_another():

@@ -17,7 +17,7 @@ from .circuits import Circuits
 from .gate import Gate
 from .incoming import PATIENCE_S, Incoming
 from .mesh import Connection, Mesh
-from .pacing import AHEAD_S, Outgoing, Queue, largest_rate, limit_rate
+from .pacing import AHEAD_S, Outgoing, Queue, largest_rate, limit_rate, raised
 from .recorded import Trace
 from .watch import Watch
 from .wire import NO_CALL, Kind, encode
@@ -59,6 +59,7 @@ class Run:
             sends = (s for s in to_peer if self.connection(c.peer, s.subflow) is c.lead)
             planned = c.most_rate if self.pace is None else largest_rate([*sends], self.timed) / self.pace
             limit_rate(c.sock, planned)
+        self.sent_before = {c: sum(lane.sent_bytes for lane in c.lanes) for c in self.connections}
         self.active = set(self.connections)
         self.pending_reads: set[Connection] = set()
         self.waits = dict(steps.waits)
@@ -102,6 +103,19 @@ class Run:
                 self.incoming.read(c)
             if not awake and not self.active and not more:
                 self.incoming.unpark()
+        self._raise_limits()
+
+    def _raise_limits(self) -> None:
+        """Let lanes send faster from the next run on if their limit held them back in this one."""
+        for lead in (c for c in self.connections if c.lead is c and c.most_rate < math.inf):
+            to_peer = [row for row, send in self.steps.sends.items() if lead.peer in send.to]
+            if to_peer and self.pace is None:
+                began = min(self.trace.sent_s[row] for row in to_peer)
+                ended = max(self.trace.gone_s[row] for row in to_peer)
+                sent = sum(c.sent_bytes for c in lead.lanes) - self.sent_before[lead]
+                rate = raised(lead.most_rate * len(lead.lanes), sent, ended - began) / len(lead.lanes)
+                for c in lead.lanes:
+                    c.most_rate = rate
 
     def _start(self) -> None:
         """Begin all rows that wait for nothing, and take what peers have sent that are ahead."""

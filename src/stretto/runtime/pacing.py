@@ -42,6 +42,9 @@ CATCH_UP = 1.25
 """Times the largest rate of the plan that the kernel lets a connection send at, so that what is late catches up,"""
 HEADERS = 1.02
 """but at most this many times what the links carry: packets have headers (benchmarks/wire.py)."""
+REACHED, REACHED_S = 0.93, 1.0
+"""Lanes that send at this share of their limit for these seconds, at least, are held back by it. At the rate that was
+measured they send at 0.8 of it; in less time what the kernel keeps would count for too much."""
 _MAX_PACING_RATE = 47  # Python's socket module does not name the option
 
 
@@ -59,6 +62,15 @@ def lane_rate(rate: float, connections: int) -> float:
     lost, and who loses the last packets of a transfer waits for them several round trips.
     """
     return CATCH_UP * rate / connections
+
+
+def raised(most_rate: float, sent_bytes: int, seconds: float) -> float:
+    """The rate to which connections are kept from now on, after they sent these bytes in these seconds.
+
+    What reaches ``REACHED`` of the limit shows that less was measured than the network gives: the limit goes up.
+    """
+    reached = seconds >= REACHED_S and sent_bytes >= REACHED * most_rate * seconds
+    return CATCH_UP * most_rate if reached else most_rate
 
 
 def largest_rate(sends: Sequence[Send], timed: bool) -> float:
