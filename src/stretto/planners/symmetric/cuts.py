@@ -77,7 +77,7 @@ class Cut(NamedTuple):
 
 
 def best_cut(
-    symmetry: Symmetry, cut_into: Callable[[int], Cut | None], rows: int, least_s: float
+    symmetry: Symmetry, cut_into: Callable[[int], Cut | None], rows: int, least_s: float, brief: bool
 ) -> tuple[Cut, Times] | None:
     """The data in the number of parts with which it ends first, and when transfers start; None if it cannot be cut.
 
@@ -85,10 +85,11 @@ def best_cut(
         cut_into: the data in the given number of parts, None if a chunk would have less than a byte.
         rows: transfers of the representatives for each part, about.
         least_s: for how long the busiest orbit of links works at the least.
+        brief: whether transfers are scheduled in one way to compare numbers of parts.
     """
     costly = messages_cost(symmetry.topology)
     best: tuple[Cut, Times] | None = None
-    slower: tuple[float, ...] = SLOWER
+    slower: tuple[float, ...] = SLOWER[:1] if brief else SLOWER
     worse = 0
     most = max(1, min(MOST_PARTS, MOST_ROWS // max(rows, 1)))
     for parts in sorted({*(1 << k for k in range(most.bit_length())), most}):
@@ -97,7 +98,7 @@ def best_cut(
             break
         t = cut.transfers
         tried = [lanes.schedule(symmetry, t.route, t.depends, cut.size_bytes, cut.turn, by) for by in slower]
-        if rows * parts < FEW_ROWS:
+        if rows * parts < FEW_ROWS and not brief:
             turn = np.unique(cut.turn, return_inverse=True)[1].reshape(-1)
             tried.append(schedule(symmetry, t.route, t.op, t.depends, turn, cut.size_bytes))
         elif rows * parts >= MANY_ROWS and len(slower) > 1:

@@ -66,18 +66,20 @@ def several(symmetry: Symmetry, workload: Workload) -> Several | str:
     return Several(symmetry, first)
 
 
-def plan_several(case: Several) -> SymmetricPlan:
+def plan_several(case: Several, brief: bool) -> SymmetricPlan:
     """A plan for a collective whose ranks are in orbits of one rank for each element, or of one rank.
 
+    Args:
+        brief: whether little is to be tried.
     Raises:
         Unsupported: see :func:`plan_below`.
     """
-    plan = plan_below(case, np.inf)
+    plan = plan_below(case, np.inf, brief)
     assert plan is not None, "any plan ends in time"
     return plan
 
 
-def plan_below(case: Several, below_s: float) -> SymmetricPlan | None:
+def plan_below(case: Several, below_s: float, brief: bool) -> SymmetricPlan | None:
     """The same if it ends in less than ``below_s``, else None.
 
     Raises:
@@ -90,7 +92,7 @@ def plan_below(case: Several, below_s: float) -> SymmetricPlan | None:
     if mix[1] >= below_s:
         return None
     rows, cut_into, trees = exchange_cuts(packing, mix) if isinstance(packing, Exchange) else _tree_cuts(packing, mix)
-    best = best_cut(symmetry, cut_into, rows, mix[1])
+    best = best_cut(symmetry, cut_into, rows, mix[1], brief)
     if best is None:
         raise Unsupported(f"symmetric does not serve {collective.title}: there is less than a byte for each rank")
     if best[1].completion_s >= below_s:
