@@ -7,6 +7,9 @@ answered that there is none. Prints for each call the CPU seconds of the
 rank that spent most, and seconds until the last rank had its result; and the CPU seconds of the planner's process.
 Nothing is kept on disk, unless ``--again`` runs the whole a second time with the plans of the first. Writes
 benchmarks/out/torch_plans.json.
+
+``--parts`` takes the first collective apart instead: for each part the CPU seconds and the seconds that the threads of
+a rank were in it, without those of parts inside it, with the two sites as a topology and with a measured network.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -27,6 +31,11 @@ CALLS = (
     ("barrier", 1),
 )  # fmt: skip
 """Function and bytes: of the buffer, or of the piece of a rank."""
+FIRST_CALLS = (
+    ("first collective", "all_reduce", 1 << 20), ("the same again", "all_reduce", 1 << 20),
+    ("new size", "all_reduce", 1 << 24), ("the same again", "all_reduce", 1 << 24),
+)  # fmt: skip
+"""Step, function and bytes of the calls that ``--parts`` takes apart."""
 PATIENCE_S = 300.0
 """Seconds for which the better plan is waited for."""
 OUT = Path(__file__).parent / "out"
@@ -68,6 +77,43 @@ def worker(rank: int, folder: str) -> None:
         time.sleep(0.05)
     if rank == 0:
         rows.append({"call": "planner's process", "cpu_s": planner_cpu_s(), "wall_s": 0.0})
+    Path(folder, f"rows{rank}").write_text(json.dumps(rows))
+    dist.destroy_process_group()
+
+
+def first_call(rank: int, folder: str) -> None:
+    """One rank: the parts of connecting, of the first call and of the next new size, into a file."""
+    import torch
+    import torch.distributed as dist
+
+    import stretto.torch  # noqa: F401
+    from call_parts import Stopwatch
+
+    torch.set_num_threads(1)
+    ranks, rows = int(os.environ["RANKS"]), []
+    store = dist.TCPStore("127.0.0.1", int(os.environ["PORT"]), ranks, is_master=rank == 0)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=ranks)
+    from stretto.torch import group as _  # noqa: F401
+
+    watch = Stopwatch()
+
+    def note(step: str, run) -> None:
+        dist.barrier()
+        wall, cpu = time.perf_counter(), time.process_time()
+        run()
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        rows.append({"step": step, "cpu_s": cpu, "wall_s": wall, "parts": watch.taken()})
+
+    groups = []
+
+    def connect() -> None:
+        groups.append(dist.new_group(list(range(ranks)), backend="stretto"))
+        groups[0].monitored_barrier()
+
+    note("connecting", connect)
+    for step, name, size in FIRST_CALLS:
+        note(step, call_of(name, size, ranks, groups[0]))
+    dist.barrier()
     Path(folder, f"rows{rank}").write_text(json.dumps(rows))
     dist.destroy_process_group()
 
@@ -125,20 +171,52 @@ def two_sites(ranks: int) -> dict:
     return {"name": "two sites", "nodes": nodes, "links": links}
 
 
-def measured(ranks: int, cache: str) -> list[dict]:
-    """A row for each call: the most CPU seconds of a rank, and the seconds of the last one."""
-    with tempfile.TemporaryDirectory() as folder:
+def run_ranks(ranks: int, cache: str, role: str, named: bool = True) -> list[list[dict]]:
+    """The rows of all ranks.
+
+    Args:
+        role: what the processes do.
+        named: whether the network is named, or else measured.
+    """
+    with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as free:
         file = Path(folder, "sites.json")
         file.write_text(json.dumps(two_sites(ranks)))
-        environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "STRETTO_TOPOLOGY": str(file), "RANKS": str(ranks),
-                       "STRETTO_CACHE": cache, "OMP_NUM_THREADS": "1",
-                       "PYTHONWARNINGS": "ignore::FutureWarning"}  # fmt: skip
-        commands = [[sys.executable, __file__, "--worker", str(r), folder] for r in range(ranks)]
+        environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "STRETTO_TOPOLOGY": str(file) if named else "",
+                       "RANKS": str(ranks), "PORT": str(free.getsockname()[1]), "STRETTO_CACHE": cache,
+                       "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore::FutureWarning"}  # fmt: skip
+        free.close()
+        commands = [[sys.executable, __file__, role, str(r), folder] for r in range(ranks)]
         running = [subprocess.Popen(command, env=environment) for command in commands]
         codes = [process.wait() for process in running]
         if any(codes):
             raise SystemExit(f"a rank failed: {codes}")
-        of_ranks = [json.loads(Path(folder, f"rows{r}").read_text()) for r in range(ranks)]
+        return [json.loads(Path(folder, f"rows{r}").read_text()) for r in range(ranks)]
+
+
+def print_parts(ranks: int, named: bool) -> list[list[dict]]:
+    """Print what each step of ``--parts`` took: of all ranks the mean, and the most."""
+    of_ranks = run_ranks(ranks, "", "--first", named)
+    print(f"\n{ranks} ranks, {'two sites as a topology' if named else 'network measured'}\n")
+    print("| step | part | times | CPU s, mean | most | s, mean | most |\n|---|---|---|---|---|---|---|")
+    for k, row in enumerate(of_ranks[0]):
+        whole = [(own[k]["cpu_s"], own[k]["wall_s"]) for own in of_ranks]
+        _print_part(row["step"], "all", "", whole)
+        for part in dict.fromkeys(part for own in of_ranks for part in own[k]["parts"]):
+            each = [own[k]["parts"].get(part, (0.0, 0.0, 0)) for own in of_ranks]
+            _print_part("", part, f"{max(times for *_, times in each)}", [(cpu, wall) for cpu, wall, _ in each])
+    return of_ranks
+
+
+def _print_part(step: str, part: str, times: str, each: list[tuple[float, float]]) -> None:
+    """A row: CPU seconds and seconds of the ranks."""
+    cpu, wall = zip(*each, strict=True)
+    mean = [sum(column) / len(each) for column in (cpu, wall)]
+    print(f"| {step} | {part} | {times} | {mean[0]:.4f} | {max(cpu):.4f} | {mean[1]:.4f} | {max(wall):.4f} |")
+
+
+def measured(ranks: int, cache: str) -> list[dict]:
+    """A row for each call: the most CPU seconds of a rank, and the seconds of the last one."""
+    of_ranks = run_ranks(ranks, cache, "--worker")
     longest = max(of_ranks, key=len)
     rows = [[own[k] for own in of_ranks if k < len(own)] for k in range(len(longest))]
     return [
@@ -151,8 +229,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--ranks", type=int, default=16)
     parser.add_argument("--again", action="store_true", help="run once more with the plans that were kept")
+    parser.add_argument("--parts", action="store_true", help="take the first collective apart")
     arguments = parser.parse_args()
-    results = []
+    results: list = []
+    if arguments.parts:
+        for named in (True, False):
+            results.append(print_parts(arguments.ranks, named))
+        OUT.mkdir(exist_ok=True)
+        (OUT / "torch_plans_parts.json").write_text(json.dumps(results, indent=1) + "\n")
+        return
     with tempfile.TemporaryDirectory() as cache:
         for number in range(1 + arguments.again):
             results.append(rows := measured(arguments.ranks, cache if arguments.again else ""))
@@ -165,7 +250,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--worker"]:
-        worker(int(sys.argv[2]), sys.argv[3])
+    if sys.argv[1:2] in (["--worker"], ["--first"]):
+        (worker if sys.argv[1] == "--worker" else first_call)(int(sys.argv[2]), sys.argv[3])
     else:
         main()

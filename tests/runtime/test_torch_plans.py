@@ -6,7 +6,6 @@ import os
 import random
 import signal
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
@@ -38,6 +37,15 @@ def planner(tmp_path, monkeypatch):
     monkeypatch.setattr("stretto.torch.plans.planner", lambda: made)
     yield made
     made.close()
+
+
+def until(holds) -> None:
+    """Wait until something holds, at most for a minute."""
+    for _ in range(6_000):
+        if holds():
+            return
+        threading.Event().wait(0.01)
+    raise AssertionError("it does not hold after a minute")
 
 
 def make(rank: int, ranks, store):
@@ -174,8 +182,7 @@ def test_calls_go_on_when_the_planners_process_is_killed(planner, everyone):
     planner.ask(replace(asked, planner="scale-ccl", effort="thorough"), lambda content, reason: None)
     os.kill(planner._process.pid, signal.SIGKILL)
     all_calls(groups, seed=1, count=6)
-    while not planner._deaths:
-        threading.Event().wait(0.01)
+    until(lambda: planner._deaths)
     for k, members in enumerate(SUBGROUPS):
         of_ranks = [ran[groups[rank][k]._collectives.plans] for rank in members]
         assert all(each == of_ranks[0] for each in of_ranks)
@@ -211,6 +218,32 @@ def use_of(group, shape):
     return group._collectives.plans._uses[shape]
 
 
+def test_a_plan_that_a_rank_cannot_use_leaves_nothing_behind(monkeypatch):
+    groups = [make(rank, (0, 1, 2), store) for store in [dist.HashStore()] for rank in range(3)]
+    for work in [g.allreduce([torch.ones(5)]) for g in groups]:
+        work.wait()
+    shape = Shape.of("allreduce", 20, 0)
+    plans = [g._collectives.plans for g in groups]
+    asked, recipe_of = plans[0]._library.request(shape), plans[1]._library.recipe_of
+    refused = threading.Event()
+
+    def refuse(plan):
+        refused.set()
+        raise RuntimeError("for the test")
+
+    monkeypatch.setattr(plans[1]._library, "recipe_of", refuse)
+    plans[0]._propose(shape, packed(asked.name, direct_plan(asked)), asked.name)
+    until(lambda: refused.is_set() and shape not in plans[0]._rounds)
+    store = groups[0]._links._store
+    until(lambda: not store.check([f"stretto/better/{shape.name}"]))
+    until(lambda: all(use_of(g, shape).next is None for g in groups))
+    monkeypatch.setattr(plans[1]._library, "recipe_of", recipe_of)
+    plans[0]._propose(shape, packed(asked.name, direct_plan(asked)), asked.name)
+    until(lambda: all(use_of(g, shape).change_at is not None for g in groups))
+    for group in groups:
+        group.abort()
+
+
 def test_a_rank_that_leaves_before_it_has_counted_stops_nobody():
     # all are ready to change, and rank 2 has counted and may begin no more calls, when rank 1 leaves without counting
     from stretto.torch.plans import NEVER, SLACK, TAG, Round, Word
@@ -229,8 +262,7 @@ def test_a_rank_that_leaves_before_it_has_counted_stops_nobody():
     plans[0]._rounds[shape] = Round(ready={0, 1})
     use_of(groups[2], shape).next = plans[2]._library.recipe_of(direct_plan(library.request(shape)))
     plans[2]._answer(Word.READY, shape)
-    while use_of(groups[2], shape).limit is None:
-        time.sleep(0.01)
+    until(lambda: use_of(groups[2], shape).limit is not None)
     assert use_of(groups[2], shape).limit == 1 + SLACK
     use_of(groups[2], shape).begun = use_of(groups[2], shape).limit
     waiting = threading.Thread(target=lambda: plans[2].recipe("allreduce", 20, 0, False, 30.0))

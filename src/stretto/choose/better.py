@@ -10,8 +10,8 @@ from ..model.plan import Plan
 from ..planners import run_planner
 from ..schedule.best import ask, best_of
 from ..verify import verify
-from .quick import ALIKE, TARGET, quick_plan
-from .requests import PlanRequest
+from .quick import TARGET, quick_plan
+from .requests import ALIKE, PlanRequest
 
 
 def better_plan(asked: PlanRequest) -> Plan | None:

@@ -1,7 +1,7 @@
 """Plans for processes that ask for collectives: one for each kind, root and size class.
 
-The first call of such a *shape* gets a plan that every rank makes by itself in hundredths of a second, and that is the
-same at all of them (:mod:`.quick`). A better one is made once, by the planner that a table of ``stretto tune`` names or
+The first call of such a *shape* gets a plan that any rank can make in hundredths of a second, and that is the same
+wherever it is made (:mod:`.quick`). A better one is made once, by the planner that a table of ``stretto tune`` names or
 else by ``auto``, in a process of its own (:mod:`.planning`), and kept on disk (:mod:`.kept`). When to change to it, the
 processes have to agree (:mod:`stretto.torch.plans`).
 
@@ -11,10 +11,11 @@ Only the ranks run plans: routers are the network's matter.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -26,13 +27,13 @@ from ..model.kinds import BY_NAME
 from ..model.plan import Plan
 from ..model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from ..model.variants import costing
-from ..planners import default_effort
 from ..schedule.effort import steps_of
 from ..topologies import load_topology
 from ..topologies.measured import sites_of
-from .quick import direct_plan, quick_plan
 from .requests import PlanRequest, Shape
-from .tuning import Tuning, read_tuning
+
+if TYPE_CHECKING:
+    from .tuning import Tuning
 
 BANDWIDTH, LATENCY_S = 1e9, 10e-6
 """Bytes/s and seconds between a rank and the network, where no topology is given."""
@@ -200,18 +201,27 @@ class Library:
         """Whether :meth:`recipe` has answered before."""
         return (Shape.of(kind, size_bytes, root), direct) in self.recipes
 
-    def recipe(self, kind: str, size_bytes: int, root: int = 0, direct: bool = False) -> Recipe:
+    def recipe(
+        self, kind: str, size_bytes: int, root: int = 0, direct: bool = False,
+        plan_of: Callable[[Shape, bool], Plan] | None = None,
+    ) -> Recipe:  # fmt: skip
         """How to run a collective whose largest piece has about this size, by the first plan of its shape.
 
         Args:
             root: the position of the root in the group.
             direct: whether every sender sends straight to its receivers, whatever the network.
+            plan_of: gives the first plan if it is not known; by default :meth:`first_plan`.
         """
         shape = Shape.of(kind, size_bytes, root)
         if (shape, direct) not in self.recipes:
-            make = direct_plan if direct else quick_plan
-            self.recipes[shape, direct] = self.recipe_of(make(self.request(shape)))
+            self.recipes[shape, direct] = self.recipe_of((plan_of or self.first_plan)(shape, direct))
         return self.recipes[shape, direct]
+
+    def first_plan(self, shape: Shape, direct: bool = False) -> Plan:
+        """The first plan of a shape, made here; ``direct`` as of :meth:`recipe`."""
+        from .quick import direct_plan, quick_plan
+
+        return (direct_plan if direct else quick_plan)(self.request(shape))
 
     def recipe_of(self, plan: Plan) -> Recipe:
         """How this rank runs a plan."""
@@ -227,6 +237,8 @@ class Library:
         if table is not None and not (BY_NAME[shape.kind].rooted and shape.root != table.root):
             best = table.find(shape.kind, asked.size_bytes)
             if best is not None:
+                from ..planners import default_effort
+
                 # what the table has compared was made with the effort that its planner has by default
                 return replace(asked, planner=best.planner, chunks=best.chunks, effort=default_effort(best.planner))
         return asked
@@ -250,8 +262,11 @@ def from_environment(ranks: Sequence[int], rank: int, world: int, message_s: flo
             f"{spec} has {len(topology.accelerators)} accelerators, the world {world} ranks: name one with as many",
             "STRETTO_TOPOLOGY",
         )
-    tuning = read_tuning(table) if table else None
-    if tuning is not None:
+    tuning = None
+    if table:
+        from .tuning import read_tuning
+
+        tuning = read_tuning(table)
         if topology is None:
             raise InputError(f"say which topology it is for: STRETTO_TOPOLOGY={tuning.spec}", "STRETTO_TUNING")
         tuning.check(topology, "STRETTO_TUNING")

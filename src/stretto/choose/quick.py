@@ -18,16 +18,13 @@ from ..model.variants import costing
 from ..planners import Entry, Request, asked_by, run_planner
 from ..planners.run import refusal_of
 from ..schedule.best import Answer, ask, best_of
-from .requests import PlanRequest
+from .requests import ALIKE, PlanRequest
 
 QUICK_STEPS = 40_000.0
 """Steps that the planners may take together: about 0.04 s of CPU. The first of them is asked whatever it takes."""
 
 FIRST_STEPS, STEPS_A_TRANSFER = 1_500.0, 16.0
 """Steps that a fixed algorithm takes, interpreted and simulated, and more for each transfer."""
-
-ALIKE = 1.005
-"""Plans of up to this many times the least time are alike: that of the planner with the lower place is taken."""
 
 DIRECT_PLANNER = "shortest-path"
 """The planner of data that every sender sends straight to its receiver; it serves every kind of collective."""

@@ -19,6 +19,9 @@ from ..topologies.files import topology_from_json
 SMALLEST_CLASS_BYTES = 1 << 12
 """Pieces up to this size share one plan; larger ones share one for each power of two."""
 
+ALIKE = 1.005
+"""Plans of up to this many times the least time are alike: that of the planner with the lower place is taken."""
+
 PARTS = (
     "bounds", "choose", "formats", "kernels", "lower", "model", "planners", "schedule", "simulate", "solvers",
     "symmetry", "topologies", "verify",

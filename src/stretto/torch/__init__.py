@@ -11,8 +11,6 @@ runs plans over groups of other backends. Environment variables:
 - ``STRETTO_TUNING``: the table of ``stretto tune`` that says which planner is best for which size.
 - ``STRETTO_EFFORT``: how much may be tried for better plans; ``none``: first plans only.
 - ``STRETTO_CACHE``: the folder where better plans are kept; empty: nothing is kept.
-- ``STRETTO_EFFORT``: the effort of better plans; ``none`` for no better plans.
-- ``STRETTO_CACHE``: the folder where they are kept.
 - ``STRETTO_SECRET``, ``STRETTO_SECRET_FILE``: the secret by which ranks authenticate, or the file that has it; without
   it the store hands a random one out.
 - ``STRETTO_TLS_CERT``, ``STRETTO_TLS_KEY``, ``STRETTO_TLS_CA``, ``STRETTO_TLS_NAME``: certificates for TLS.
@@ -60,8 +58,11 @@ def register(loading: bool = True) -> None:
 
 
 def _create(options: Any, backend_options: Any) -> StrettoGroup:
-    from .batches import install
-    from .group import StrettoGroup
+    from .loading import uncollected
+
+    with uncollected():
+        from .batches import install
+        from .group import StrettoGroup
 
     install()
     ranks = list(options.global_ranks_in_group) or list(range(options.group_size))

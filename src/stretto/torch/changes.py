@@ -63,4 +63,5 @@ class Round:
     """What rank 0 has heard about the better plan of a shape."""
 
     ready: set[int] = field(default_factory=set)
+    unable: set[int] = field(default_factory=set)
     counts: dict[int, int] = field(default_factory=dict)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -95,6 +96,11 @@ class Links:
             self._measures = False
         return self._meshes[0]
 
+    @property
+    def measures(self) -> bool:
+        """Whether the network is still to be measured."""
+        return self._measures
+
     def ready(self) -> None:
         """Connect, and measure the network if ``measures``, unless that has been done."""
         self.mesh()
@@ -113,6 +119,12 @@ class Links:
         """The messages to and from every other rank."""
         self.connect()
         return self._messages
+
+    def here(self) -> list[int]:
+        """The ranks on this machine, in order, with this one."""
+        self.connect()
+        sockets = self._sockets(self._meshes[0]) if self._meshes else {}
+        return sorted([self._library.rank, *(r for r, sock in sockets.items() if sock.family == socket.AF_UNIX)])
 
     def connect(self) -> None:
         """Connect to all other ranks at the first call: by a mesh for collectives, and by streams for messages."""

@@ -11,7 +11,6 @@ import numpy as np
 
 from ..choose.kept import Kept
 from ..choose.library import joined_by_one_switch, joined_by_sites
-from ..choose.networks import kept_like
 from ..measure.ladder import Widening
 from ..measure.survey import Earlier, Party, Share, survey
 from ..model.measurements import Lanes, Measured, Pair, Survey
@@ -93,6 +92,8 @@ def _agreed(rank: int, net: Topology, share: Share) -> Topology:
     if net.name == joined_by_one_switch(len(net.accelerators)).name:
         return net
     if rank == 0 and folder is not None:
+        from ..choose.networks import kept_like  # it plans, and other ranks need no planners
+
         net = kept_like(net, folder)
     bandwidth, latency_s = share("network", [net.bandwidth.tolist(), net.latency_s.tolist()] if rank == 0 else None)[0]
     return replace(net, bandwidth=np.array(bandwidth), latency_s=np.array(latency_s))

@@ -1,8 +1,8 @@
 """Which plan each call of a group runs by: first a quick one, then a better one, from the same call on at all ranks.
 
-Every rank makes the first plan of a shape by itself. At the second call of the shape rank 0 asks for a better one,
-which a process of its own makes (:mod:`stretto.choose.planning`), or finds on disk. All ranks then change to it as
-follows, by notes beside the collectives, so that as a rule no call waits for a note:
+The first plan of a shape is there at once (:mod:`.first_plans`). At the second call of the shape rank 0 asks for a
+better one, which a process of its own makes (:mod:`stretto.choose.planning`), or finds on disk. All ranks then change
+to it as follows, by notes beside the collectives, so that as a rule no call waits for a note:
 
 1. *Prepare.* Rank 0 puts the plan into the store. Each rank takes it from there, lowers it, and says that it is ready.
 2. *Count.* When all are ready, rank 0 asks how many calls of the shape each has begun. A rank that answers may begin
@@ -15,13 +15,11 @@ fast again, tells rank 0, which plans for what the link gave (:mod:`.adapting`),
 plans as above: to quick ones at once, and to better ones as after the second call.
 
 The calls of a shape come in the same order at all ranks, so their numbers agree. Nobody changes before rank 0 has said
-so: if it leaves, or a rank leaves that has not counted, all go on by the old plan. Which plans earlier runs have kept
-on disk, rank 0 says at the first call; these are used from the first call on.
+so: if it leaves, or a rank leaves that has not counted, or cannot use the new plan, all go on by the old one.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 from collections.abc import Callable
@@ -34,14 +32,14 @@ from ..choose.expected import ends_sooner
 from ..choose.kept import Kept, packed, unpacked
 from ..choose.library import Library, Recipe
 from ..choose.planning import planner
-from ..choose.quick import ALIKE, load_planners, quick_plan
-from ..choose.requests import PlanRequest, Shape, code_digest
+from ..choose.requests import ALIKE, PlanRequest, Shape
 from ..model.errors import PeerFailed
 from ..model.kinds import KINDS
 from ..model.topology import Topology
 from ..runtime.recorded import Trace
 from .adapting import Adapted
 from .changes import MOST_RATIO, NEVER, NOTE, RATIO_UNIT, TAG, Round, Use, Word
+from .first_plans import FirstPlans
 from .links import Links
 from .slowness import SUSPECTED, Slowness
 
@@ -58,8 +56,6 @@ LOOK_S = 0.5
 END_S = 5.0
 """Seconds that the thread which prepares plans gets to end."""
 
-_INDEX = "plans"
-
 
 class Plans:
     """The plans of a group at one rank.
@@ -70,11 +66,10 @@ class Plans:
 
     def __init__(self, library: Library, links: Links, kept: Kept | None = None) -> None:
         self._library, self._links = library, links
-        self._kept = kept or Kept.from_environment()
+        self._first_plans = FirstPlans(library, links, kept or Kept.from_environment())
         self._changed = threading.Condition()
         self._uses: dict[Shape, Use] = {}
         self._rounds: dict[Shape, Round] = {}
-        self._known: dict[Shape, str] | None = None
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._closed, self._slowness, self._adapted = False, Slowness(), Adapted(library)
@@ -85,7 +80,7 @@ class Plans:
     def waits(self, kind: str, size_bytes: int, root: int, direct: bool) -> bool:
         """Whether :meth:`recipe` would have to plan, or to wait for others, before it answers for the next call."""
         if direct:
-            return not self._library.has(kind, size_bytes, root, direct=True)
+            return not self._first_plans.has(kind, size_bytes, root, direct=True)
         with self._changed:
             use = self._uses.get(Shape.of(kind, size_bytes, root))
             return use is None or use.recipe is None or (use.limit is not None and use.begun >= use.limit)
@@ -97,12 +92,12 @@ class Plans:
             PeerFailed: this call has to wait for rank 0, and that does not answer.
         """
         if direct:
-            return self._library.recipe(kind, size_bytes, root, direct=True)
+            return self._first_plans.recipe(kind, size_bytes, root, direct=True)
         shape = Shape.of(kind, size_bytes, root)
         with self._changed:
             use = self._uses.setdefault(shape, Use(shape))
         if use.recipe is None:
-            use.recipe = self._first(shape)
+            use.recipe = self._first_plans.recipe(kind, size_bytes, root)
         with self._changed:
             if use.limit is not None and use.begun >= use.limit:
                 self._await_change(use, timeout_s)
@@ -119,7 +114,7 @@ class Plans:
 
     def _lead(self, use: Use) -> None:
         """At rank 0, when a call begins: see to the plans that are to come."""
-        if self._library.effort is not None and use.begun == ASKED_AT and use.shape not in (self._known or {}):
+        if self._library.effort is not None and use.begun == ASKED_AT and not self._first_plans.kept(use.shape):
             self._later(partial(self._ask, use.shape))
         if use.shape in self._offers and not self._changing(use):
             self._later(self._offers.pop(use.shape))
@@ -141,52 +136,18 @@ class Plans:
             self._answer(word, Shape.of(kind, size_bytes, root), number)
 
     def load(self) -> None:
-        """Load what the first call needs besides the network; called while the ranks connect."""
-        load_planners()
-        if self._keeps:
-            code_digest()
+        """Load what the first call needs at this rank, which is connected."""
+        self._first_plans.load()
 
     def close(self) -> None:
         """Change no plan any more."""
+        self._first_plans.close()
         with self._changed:
             self._closed = True
             self._changed.notify_all()
         self._jobs.put(None)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(END_S)
-
-    @property
-    def _keeps(self) -> bool:
-        """Whether this rank looks for plans on disk."""
-        return self._library.rank == 0 and self._library.effort is not None and self._kept.folder is not None
-
-    # --- the first plan ---------------------------------------------------------------------------
-
-    def _first(self, shape: Shape) -> Recipe:
-        """The first plan of a shape: one that was kept, or a quick one."""
-        if self._known is None:
-            self._known = self._begin()
-        name = self._known.get(shape)
-        plan = unpacked(self._links.told(f"{_INDEX}/{shape.name}", 0), name) if name else None
-        if plan is None:
-            return self._library.recipe(shape.kind, shape.size_bytes, shape.root)
-        return self._library.recipe_of(plan)
-
-    def _begin(self) -> dict[Shape, str]:
-        """The names of the requests whose plans were kept by earlier runs, by shape: rank 0 tells all."""
-        if self._library.rank == 0:
-            names = {}
-            if self._keeps:
-                request = self._library.request(Shape(KINDS[0], 0, 0))
-                for name in self._kept.shapes(request.network):
-                    shape = Shape.named(name.removeprefix(f"{request.network}-"))
-                    content = self._kept.find(name)
-                    if shape is not None and content is not None:
-                        names[shape.name] = name
-                        self._links.tell(f"{_INDEX}/{shape.name}", content)
-            self._links.tell(_INDEX, json.dumps(names).encode())
-        names = json.loads(self._links.told(_INDEX, 0))
-        return {shape: name for text, name in names.items() if (shape := Shape.named(text)) is not None}
 
     # --- the better plan --------------------------------------------------------------------------
 
@@ -243,6 +204,8 @@ class Plans:
         """Make plans for the network as it is known now, for shapes whose plans are for another one."""
         if news is not None:
             self._say(news)
+        from ..choose.quick import quick_plan  # only ranks that plan load planners
+
         network = self._adapted.network
         for use in [*self._uses.values()]:
             if use.recipe is None or self._changing(use) or self._planned_for.get(use.shape) is network:
@@ -299,7 +262,9 @@ class Plans:
                 use.limit = use.begun + SLACK
                 self._answer(Word.COUNTED, shape, use.begun)
             elif word == Word.CHANGE:
-                use.change_at, use.limit = None if number == NEVER else number, None
+                use.change_at, use.limit = number, None
+                if number == NEVER:
+                    use.next = use.change_at = None
                 self._changed.notify_all()
             elif shape in self._rounds:
                 self._collect(Word(word), shape, rank, number)
@@ -312,13 +277,15 @@ class Plans:
             if any(messages.failure is not None for messages in missing):
                 del self._rounds[shape]
                 self._tell_all(Word.CHANGE, shape, NEVER)
-        elif word == Word.UNABLE:
-            del self._rounds[shape]  # nobody has counted, so all go on by the old plan
-        elif word == Word.READY:
-            heard.ready.add(rank)
-            if len(heard.ready) == self._library.size:
+        elif word in (Word.READY, Word.UNABLE):
+            (heard.ready if word == Word.READY else heard.unable).add(rank)
+            if len(heard.ready) + len(heard.unable) == self._library.size:  # nobody reads it any more
                 self._later(partial(self._links.forget, f"better/{shape.name}"))
-                self._tell_all(Word.COUNT, shape)
+                if heard.unable:
+                    del self._rounds[shape]
+                    self._tell_all(Word.CHANGE, shape, NEVER)
+                else:
+                    self._tell_all(Word.COUNT, shape)
         else:
             heard.counts[rank] = number
             if len(heard.counts) == self._library.size:

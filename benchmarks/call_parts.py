@@ -1,0 +1,106 @@
+"""What the first collective of a process is made of: a stopwatch around the functions that it goes through."""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import importlib
+import sys
+import threading
+import time
+from collections import defaultdict
+
+PARTS = (
+    ("connecting", "stretto.torch.links", "Links.connect"),
+    ("loading planners, reading source", "stretto.torch.first_plans", "FirstPlans.load"),
+    ("measuring: earlier groups", "stretto.torch.measuring", "Known.agree"),
+    ("measuring: pairs", "stretto.measure.survey", "_pairs"),
+    ("measuring: connections", "stretto.measure.survey", "_Phases.lanes"),
+    ("measuring: between sites", "stretto.measure.survey", "_Phases.between"),
+    ("measuring: the rest", "stretto.torch.links", "Links._measure"),
+    ("the store", "stretto.torch.links", "Links._share"),
+    ("the store", "stretto.torch.links", "Links.tell"),
+    ("the store", "stretto.torch.links", "Links.told"),
+    ("kept plans", "stretto.torch.first_plans", "FirstPlans._begin"),
+    ("planning", "stretto.choose.library", "Library.first_plan"),
+    ("waiting for the plan", "stretto.torch.first_plans", "FirstPlans._await"),
+    ("giving the plan", "stretto.torch.first_plans", "FirstPlans._make"),
+    ("lowering", "stretto.choose.library", "lower_for"),
+    ("digest", "stretto.choose.library", "Recipe.digest"),
+    ("words for the compiled loop", "stretto.runtime.native.engine", "template_of"),
+    ("the call", "stretto.torch.collectives", "Collectives.run"),
+)
+"""Part, module and function. What a function spends in one of another part counts there alone."""
+
+
+class Stopwatch:
+    """CPU seconds and seconds of each part, over all threads, without the parts inside it; and how often it began."""
+
+    def __init__(self) -> None:
+        self._own = threading.local()
+        self._lock = threading.Lock()
+        self._spent: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0])
+        self._import = builtins.__import__
+        for part, module, name in PARTS:
+            self._watch(part, importlib.import_module(module), name)
+        builtins.__import__ = self._timed_import
+
+    def taken(self) -> dict[str, list[float]]:
+        """What has been spent since the last look: part -> CPU seconds, seconds, times."""
+        with self._lock:
+            spent, self._spent = dict(self._spent), defaultdict(lambda: [0.0, 0.0, 0])
+        return spent
+
+    def _watch(self, part: str, holder, name: str) -> None:
+        *outer, last = name.split(".")
+        for each in outer:
+            holder = getattr(holder, each)
+        value = holder.__dict__[last]
+        if isinstance(value, functools.cached_property):
+            value.func = self._timed(part, value.func)
+        else:
+            setattr(holder, last, self._timed(part, value))
+
+    def _timed(self, part: str, function):
+        @functools.wraps(function)
+        def timed(*arguments, **named):
+            stack = self._own.__dict__.setdefault("stack", [])
+            stack.append([0.0, 0.0])
+            cpu, wall = time.thread_time(), time.perf_counter()
+            try:
+                return function(*arguments, **named)
+            finally:
+                cpu, wall = time.thread_time() - cpu, time.perf_counter() - wall
+                inner = stack.pop()
+                if stack:
+                    stack[-1][0] += cpu
+                    stack[-1][1] += wall
+                with self._lock:
+                    spent = self._spent[part]
+                    spent[0] += cpu - inner[0]
+                    spent[1] += wall - inner[1]
+                    spent[2] += 1
+
+        return timed
+
+    def _timed_import(self, name, globals=None, locals=None, fromlist=(), level=0):
+        if name in sys.modules and not fromlist:
+            return self._import(name, globals, locals, fromlist, level)
+        before = len(sys.modules)
+        stack = self._own.__dict__.setdefault("stack", [])
+        stack.append([0.0, 0.0])
+        cpu, wall = time.thread_time(), time.perf_counter()
+        try:
+            return self._import(name, globals, locals, fromlist, level)
+        finally:
+            cpu, wall = time.thread_time() - cpu, time.perf_counter() - wall
+            inner = stack.pop()
+            if stack:
+                stack[-1][0] += cpu
+                stack[-1][1] += wall
+            if len(sys.modules) > before:
+                with self._lock:
+                    spent = self._spent["importing"]
+                    spent[0] += cpu - inner[0]
+                    spent[1] += wall - inner[1]
+                    spent[2] += 1
