@@ -66,11 +66,15 @@ FIRST_STEPS, STEPS_A_RANK = 30_000.0, 200.0
 """Steps that planning and simulating take, and more for each rank. AllReduce among 512 GPUs takes 0.13 s of CPU, among
 16,384 GPUs 0.7 s if messages are free, else 1.8 s."""
 
+FEW_OWNERS_STEPS = 60_000.0
+"""Steps that must be left for plans in which few ranks own the chunks to be searched, too. That takes 5 to 20 ms of CPU
+compiled, and 50 to 300 ms interpreted; every level of effort has them, the first plan of a running process has not."""
+
 BRIEF_STEPS = 60_000.0
-"""With fewer steps left little is tried: all ranks own equally many chunks, and to compare numbers of parts, transfers
-are scheduled in one way. Every level of effort has more; the first plan of a running process, whose kernels are
-interpreted, has fewer. There this halves the CPU time of AllReduce among 16 ranks at two sites, and over nine networks
-plans of seven collectives end 0.2 % later in the mean, 5 % at most."""
+"""Of a request that allows fewer steps than this in all, numbers of parts are compared by transfers that are scheduled
+in one way. Every level of effort allows more; the first plan of a running process, whose kernels are interpreted,
+fewer. There this halves the CPU time of AllReduce among 16 ranks at two sites, and over nine networks plans of seven
+collectives end 0.2 % later in the mean, 5 % at most."""
 
 GOLDEN = (5**0.5 - 1) / 2
 """Its multiples are spread evenly, modulo 1."""
@@ -103,27 +107,28 @@ def symmetric(request: Request) -> SymmetricPlan:
     case = case_of(request.topology, request.workload)
     if isinstance(case, str):
         raise Unsupported(f"symmetric does not serve {request.topology.name}: {case}")
-    brief = request.budget.left < BRIEF_STEPS
+    brief = request.budget.most < BRIEF_STEPS
     if isinstance(case, Several):
         return plan_several(case, brief)
-    plan = _by_chains(case, brief)
+    plan = _by_chains(case, brief, few=request.budget.left >= FEW_OWNERS_STEPS)
     if len(request.topology.accelerators) > len(case.at) and len(case.workload.collectives) == 1:
         plan = plan_below(Several(case.symmetry, case.first), completion_s(plan) / RELAYS_GAIN, brief) or plan
     return plan
 
 
-def _by_chains(case: Case, brief: bool) -> SymmetricPlan:
+def _by_chains(case: Case, brief: bool, few: bool) -> SymmetricPlan:
     """The plan by chains of cosets, which no relay takes part in.
 
     Args:
         brief: whether little is to be tried.
+        few: whether chunks may also have fewer owners than there are ranks.
     """
     table = Table(*(find_routes(case.symmetry, case.at, into) for into in (False, True)))
     found = [_best_cut(case, table, ways, brief) for ways in _mixes(case, table)]
     best = min((each for each in found if each is not None), key=lambda each: each[1].completion_s, default=None)
     if brief and best is not None:
         best = best[0], _times(case, table, best[0], roughly=False)
-    other = _by_switches(case) or (None if brief else _by_few_owners(case, table))
+    other = _by_switches(case) or (_by_few_owners(case, table) if few else None)
     if other is not None and (best is None or other.preference_s < _preference_s(case, *best)):
         if isinstance(other, InSwitches):
             return plan_in_switches(other, case.symmetry, case.at, case.digits, case.workload)
