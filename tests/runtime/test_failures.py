@@ -312,6 +312,16 @@ def test_a_peer_that_says_nothing_is_named_by_those_who_wait_for_its_message():
     theirs.close()
 
 
+def test_a_peer_that_takes_nothing_is_named_by_those_who_send_to_it():
+    ours, theirs = socket.socketpair()
+    told: SimpleQueue = SimpleQueue()
+    messages = Messages(ours, "rank 1", timeout_s=0.2)
+    messages.send(7, memoryview(bytearray(1 << 23)), told.put)
+    assert "rank 1: it has taken nothing for 0.2 s" in str(told.get(timeout=20))
+    messages.close()
+    theirs.close()
+
+
 def test_a_peer_that_closes_its_listener_when_it_is_let_in_is_not_taken_for_dead():
     from stretto.runtime import connect
 

@@ -13,7 +13,9 @@ from queue import SimpleQueue
 import pytest
 
 from stretto.model.errors import PeerFailed
-from stretto.runtime import message_frames, messages, sharing
+from stretto.runtime import message_frames, messages, sharing, switchboard
+from stretto.runtime.lines import Line
+from stretto.runtime.messages import Messages
 
 torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install 'stretto[torch]'")
 
@@ -148,4 +150,59 @@ def test_a_receive_takes_the_rest_of_a_message_that_is_arriving(monkeypatch):
         theirs.sendall(head.pack(word.PART, 0, 0, 0, len(text[at : at + 10])) + text[at : at + 10])
     assert told.get(timeout=30) is None and bytes(into) == text
     stream.close()
+    theirs.close()
+
+
+def test_a_group_may_be_left_in_the_thread_of_the_messages():
+    ours, theirs = socket.socketpair()
+    stream, left = Messages(ours, "rank 1", timeout_s=20.0), threading.Event()
+
+    def collected() -> None:
+        with stream.inbox.lock:  # as where memory runs short while the thread looks for a receive
+            stream.leave()
+        left.set()
+
+    assert stream.line.board is not None
+    stream.line.board.call(collected)
+    assert left.wait(10)
+    theirs.close()
+
+
+def test_a_thread_that_ends_has_let_the_last_line_go(monkeypatch):
+    monkeypatch.setattr(switchboard, "END_S", 0.2)
+    board = switchboard.Switchboard()
+
+    class AtOnce(switchboard.Switchboard):
+        """Its thread ends as soon as it may."""
+
+        def __setattr__(self, name, value):
+            super().__setattr__(name, value)
+            if name == "closed" and value:
+                self._tell.send(b"\0")
+                self._thread.join(10)
+
+    monkeypatch.setattr(switchboard, "_BOARD", board)
+    board.__class__ = AtOnce
+    ours, theirs = socket.socketpair()
+    line, serves = Line(ours), threading.Event()
+    switchboard.switchboard_with(line)
+    board.call(serves.set)
+    assert serves.wait(10)
+    board.remove(line)
+    assert not board._watched
+    ours.close()
+    theirs.close()
+
+
+def test_a_message_that_can_no_longer_be_sent_when_it_is_pulled_has_failed():
+    ours, theirs = socket.socketpair()
+    stream, told = Messages(ours, "rank 1", timeout_s=20.0), []
+    stream.credit = 0
+    stream.send(3, memoryview(bytearray(9)), told.append)
+    stream.line.detach(stream.number)  # another thread ends the stream, while this one has read the answer
+    stream.begin(message_frames.Word.PULL, 0, 1, 0)
+    assert [str(failure) for failure in told] == [
+        "rank 1: it died, or left the group, in the message with tag 3 to rank 1"
+    ]
+    stream.leave()
     theirs.close()

@@ -83,6 +83,7 @@ class Line:
         self.failure: str | None = None
         self.streams: dict[int, Stream] = {}
         self.heard_at = self.look_at = time.monotonic()
+        self._moved = 0, self.heard_at  # the bytes that the kernel has taken, and since when no more, though some wait
         # reentrant: Python may collect a group, which leaves the line, while the thread has it
         self._lock, self._sending = threading.RLock(), threading.Lock()
         self._queues: dict[Stream, deque[Item]] = {}
@@ -327,9 +328,18 @@ class Line:
         self.push()
         self._said = False
         self.read()  # what has come while this process stood still
+        self._look_at_progress(max((s.timeout_s for s in streams), default=60.0))
         for stream in streams:
             stream.look(time.monotonic() - self.heard_at)
         return every_s
+
+    def _look_at_progress(self, timeout_s: float) -> None:
+        """End the line if the peer has taken nothing of what waits for it, for the longest timeout of all streams."""
+        c, now = self.connection, time.monotonic()
+        if c.sent_bytes != self._moved[0] or not c.unsent:
+            self._moved = c.sent_bytes, now
+        elif now - self._moved[1] > timeout_s:
+            self._end(f"it has taken nothing for {timeout_s:g} s")
 
     def _end(self, why: str) -> None:
         """Nothing more comes, or can be sent."""

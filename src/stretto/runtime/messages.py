@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterable
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -33,6 +33,7 @@ SILENT = 1 / 2
 """Part of the timeout after which a silent peer is at fault. It is below 1, so that a process that waits here fails
 before the collectives of its peers give it up."""
 _NOTHING = memoryview(b"")
+Waits = TypeVar("Waits")
 
 
 class Offer(NamedTuple):
@@ -96,9 +97,13 @@ class Messages:
             else:
                 sent = False
         if not sent:
-            where = f"the message with tag {tag} to {self.name}"
-            done(self.failure_of(where) or PeerFailed(self.name, LEFT, where))
+            done(self._unsent(tag))
         self.line.push()
+
+    def _unsent(self, tag: int) -> PeerFailed:
+        """Why a message cannot be sent any more."""
+        where = f"the message with tag {tag} to {self.name}"
+        return self.failure_of(where) or PeerFailed(self.name, LEFT, where)
 
     def _queue(
         self, word: Word, tag: int = 0, number: int = 0, length: int = 0, payload: memoryview = _NOTHING,
@@ -141,6 +146,11 @@ class Messages:
         self._leave(lingers=False)
 
     def _leave(self, lingers: bool) -> None:
+        if (
+            self.line.board is not None and self.line.board.is_here()
+        ):  # as where Python collects a group in the thread that serves all of them
+            beside(partial(self._leave, lingers))
+            return
         self.line.wait_sent(self, GRACE_S)
         self.drop()
         with self.inbox.lock:
@@ -216,14 +226,11 @@ class Messages:
                 self.credit = min(MOST_EARLY, self.credit + number)
         elif word is Word.LEAVE:
             self.ended(PeerFailed(self.name, LEFT))
-        elif word is Word.PULL and number in self.offers:
-            with self.inbox.lock:
-                offer = self.offers.pop(number)
-            self._queue(Word.PULLED, offer.tag, number, len(offer.payload), offer.payload, offer.done)
+        elif word is Word.PULL and (offer := self._take(self.offers, number)) is not None:
+            if not self._queue(Word.PULLED, offer.tag, number, len(offer.payload), offer.payload, offer.done):
+                offer.done(self._unsent(offer.tag))
             self.line.push()
-        elif word is Word.PULLED and number in self.pulled:
-            with self.inbox.lock:
-                call = self.pulled.pop(number)
+        elif word is Word.PULLED and (call := self._take(self.pulled, number)) is not None:
             return self._come(call, length)
         elif word is Word.ANNOUNCE:
             self._announced(Early(self, tag, length, number))
@@ -232,6 +239,11 @@ class Messages:
         elif self.failure is None:
             self._wrong(f"it sent a message of {length} bytes with tag {tag} and kind {word}")
         return _NOTHING
+
+    def _take(self, numbered: dict[int, Waits], number: int) -> Waits | None:
+        """Take out what waits under a number; None if nothing does (any more: another thread may end the stream)."""
+        with self.inbox.lock:
+            return numbered.pop(number, None)
 
     def end(self) -> None:
         """These bytes are here."""

@@ -116,7 +116,8 @@ class Offer:
         """
         own = self._shared.name
         words = {name: lines for name, _, lines in answers.values()}
-        self.reuses = any({*words[b].get(a, ())} & {*lines.get(b, ())} for a, lines in words.items() for b in words)
+        pairs = ((a, b) for a, lines in words.items() for b in lines if b in words)
+        self.reuses = any({*words[a][b]} & {*words[b].get(a, ())} for a, b in pairs)
         for node, (name, number, lines) in answers.items():
             self._names[node], self.numbers[node] = name, int(number)
             both = sorted({*lines.get(own, ())} & {*self._held.get(name, ())})

@@ -54,12 +54,19 @@ class Switchboard:
             if line not in self._lines or os.getpid() != self.owner:
                 return
             self._lines.remove(line)
+            self._calls.append(
+                leave
+            )  # before the next line: once it is closed the thread ends when nothing is to be called
             last = self.closed = not self._lines
-            self.call(leave)
-        if self._thread is not threading.current_thread():
+            self._wake()
+        if not self.is_here():
             left.wait(END_S)
             if last:
                 self._thread.join(END_S)
+
+    def is_here(self) -> bool:
+        """Whether this is the thread, which must wait for nothing."""
+        return self._thread is threading.current_thread()
 
     def watch(self, line: Line) -> None:
         """Look at what a line waits for."""
@@ -79,6 +86,9 @@ class Switchboard:
     def call(self, call: Callable[[], None]) -> None:
         """Let the thread call something."""
         self._calls.append(call)
+        self._wake()
+
+    def _wake(self) -> None:
         if os.getpid() == self.owner:
             with contextlib.suppress(OSError):  # a full socket wakes the thread as well, and one that is gone needs not
                 self._tell.send(b"\0")
