@@ -175,3 +175,16 @@ def test_the_stored_forms_of_a_plan_are_those_of_its_files(controller, tmp_path)
     plan = st.load(tmp_path / "plan.parquet")
     assert plan.digest() == row.content == controller.plan("a").digest()
     assert plan_from_text(published.plan_to_text(plan), "again").digest() == row.content
+
+
+def test_a_job_may_go_on_under_another_name(controller):
+    controller.put("a", ALLREDUCE)
+    controller.work()
+    controller.write(jobs.delete_job, "a")
+    controller.put("b", ALLREDUCE)
+    (event,) = controller.work()
+    assert event["jobs"] == {"b": 1}
+    controller.report(1e9)
+    controller.now += 5.0
+    _, event = controller.work()
+    assert event["jobs"] == {"b": 2} and "a gain of" in event["why"]

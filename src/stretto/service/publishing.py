@@ -66,10 +66,10 @@ def plan_of_tasks(
         plans: these plans.
     """
     collectives = [task.collective for task in tasks]
-    request = together_document(state.topology_digest, state.topology, collectives, alone, effort)
     numbers: dict[str, list[int]] = {}
     for number, task in enumerate(tasks):
         numbers.setdefault(task.job, []).append(number)
+    request = together_document(state.topology_digest, collectives, alone, effort, numbers)
     alone_s: dict[str, float] = {}
     for digest, plan in zip(alone, plans, strict=True):
         if digest not in alone_s:

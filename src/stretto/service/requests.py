@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -73,13 +73,17 @@ class Alone:
 
 
 def together_document(
-    topology_digest: str, topology: Topology, collectives: Sequence[Collective], alone: Sequence[str], effort: str
-) -> dict[str, Any]:
-    """The request to put plans together: the collectives with their starts and weights, and their plans' digests."""
+    topology_digest: str, collectives: Sequence[Collective], alone: Sequence[str], effort: str,
+    numbers: Mapping[str, Sequence[int]],
+) -> dict[str, Any]:  # fmt: skip
+    """The request to put plans together: the collectives with their starts and weights, and their plans' digests.
+
+    It names the jobs, too (``numbers``: those of each one's collectives), since the plan is cut into their parts.
+    """
     moments = [[c.start_s, c.weight] for c in collectives]
     return {
         "part": TOGETHER, "topology": topology_digest, "planner": "jobs", "alone": list(alone), "moments": moments,
-        "effort": effort, "code": code_digest(),
+        "effort": effort, "jobs": {job: list(of) for job, of in numbers.items()}, "code": code_digest(),
     }  # fmt: skip
 
 
