@@ -139,6 +139,38 @@ def test_the_token_goes_with_every_query_and_a_refusal_is_said(monkeypatch):
     assert seen == [("/base/api/v1/query", "Bearer abc")]
 
 
+def test_the_token_goes_to_no_server_that_another_one_names(monkeypatch):
+    seen = []
+
+    class Other(BaseHTTPRequestHandler):
+        def do_GET(self):
+            seen.append(self.headers["Authorization"])
+            self.send_error(404)
+
+        def log_message(self, *_):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Other) as other:
+        threading.Thread(target=other.serve_forever, daemon=True).start()
+
+        class Handler(Other):
+            def do_POST(self):
+                self.send_response(302)
+                self.send_header("Location", f"http://localhost:{other.server_port}/")
+                self.end_headers()
+
+        with HTTPServer(("127.0.0.1", 0), Handler) as server:
+            threading.Thread(target=server.handle_request, daemon=True).start()
+            monkeypatch.setenv("STRETTO_PROMETHEUS_TOKEN", "abc")
+            links = [{"src": "host0", "dst": "tor0", "query": "up"}]
+            with pytest.raises(SourceFailed, match="it answers 302"):
+                source(
+                    f"http://127.0.0.1:{server.server_port}", links, token_variable="STRETTO_PROMETHEUS_TOKEN"
+                ).read()
+        other.shutdown()
+    assert seen == []
+
+
 @pytest.mark.parametrize(
     "text", [b"", b"<html>", b"[]", b"{}", b'{"status":"success"}', b"null", b'{"status":"error"}']
 )

@@ -73,7 +73,7 @@ class Prometheus:
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         context = ssl.create_default_context(cafile=ca) if ca else None
         handlers = [urllib.request.HTTPSHandler(context=context)] if context else []
-        self._opener = urllib.request.build_opener(*handlers)
+        self._opener = urllib.request.build_opener(_Stays, *handlers)
 
     def read(self) -> Reading:
         samples, failures = [], []
@@ -104,6 +104,13 @@ class Prometheus:
         except (OSError, TimeoutError) as error:
             raise SourceFailed(f"it does not answer: {getattr(error, 'reason', error)}") from None
         return value_of(text)
+
+
+class _Stays(urllib.request.HTTPRedirectHandler):
+    """Follows nobody to another server, who would get the token."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
 
 
 def value_of(text: bytes) -> tuple[float, float] | None:
