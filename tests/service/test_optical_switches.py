@@ -90,6 +90,15 @@ def test_what_is_there_already_is_not_asked_for_again(device, driver):
     assert driver.status().circuits == {}
 
 
+def test_a_switch_that_refuses_has_the_circuits_that_it_had(device):
+    driver = SonicDriver(Target("127.0.0.1", device.target.port, insecure=True), [*NAMES, ("99A", "99B")])
+    driver.connect([[0, 1]])
+    with pytest.raises(SwitchFailed, match="1A-99B is no circuit of this switch"):
+        driver.connect([[0, 4]], instead_of=[[0, 1]])
+    assert driver.status().circuits.keys() == {(0, 1)}
+    driver.close()
+
+
 def test_a_turn_ends_when_all_that_it_makes_is_tuned(device, driver):
     device.held.clear()
     ended = threading.Event()

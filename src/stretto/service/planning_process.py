@@ -78,14 +78,14 @@ class PlanningProcess:
         """Pass on what the process tells, and start another one where it dies."""
         while not stopped.is_set():
             process = _start()
+            assert process.stdin is not None and process.stdout is not None
+            with suppress(OSError):  # before anybody can tell it of news: its first line says how it is to plan
+                process.stdin.write(json.dumps({**self._said, "term": term}) + "\n")
+                process.stdin.flush()
             with self._lock:
                 self._process = process
             if stopped.is_set():
                 process.kill()
-            assert process.stdin is not None and process.stdout is not None
-            with suppress(OSError):
-                process.stdin.write(json.dumps({**self._said, "term": term}) + "\n")
-                process.stdin.flush()
             for line in process.stdout:
                 self._on_event(json.loads(line))
             with self._lock:

@@ -41,9 +41,9 @@ class SonicDriver:
         table = self._table(CONFIG_DB, CIRCUITS)
         delete = dict.fromkeys([*(key for key in replaced if key in table), *in_the_way(table, wanted)])
         add = [ends for ends in wanted if key_of(ends) not in table or key_of(ends) in delete]
-        self._asked -= {self._circuit(ends_of(key, table[key])) for key in delete}
         if delete or add:
             self._set(delete, add)
+        self._asked -= {self._circuit(ends_of(key, table[key])) for key in delete}
         self._asked |= {(a, b) for a, b in circuits}
 
     def disconnect(self, circuits: Iterable[Circuit]) -> None:
