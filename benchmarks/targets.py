@@ -24,8 +24,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from grid import SIZES, TOPOLOGIES, workload
-from stretto.bounds import bounds
+from stretto.bounds import bounds, copies_bound
 from stretto.choose.exportable import exportable
 from stretto.formats import exporters
 from stretto.lower import lower_for
@@ -33,7 +35,7 @@ from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError, Unsupported
 from stretto.model.plan import Plan
 from stretto.model.targets import TARGETS, Target
-from stretto.model.topology import Topology
+from stretto.model.topology import SWITCH, Topology
 from stretto.model.variants import costing
 from stretto.planners import run_planner
 from stretto.schedule.fitting import refuse
@@ -171,15 +173,18 @@ def for_target(target: Target, net: Topology, work: Workload, effort: str, kept:
         "switches_copy": bool(net.replicates.any()),
     }  # fmt: skip
     if row["ratio"] > limit(work.collectives[0].size_bytes):
-        row["bound_s"] = bound_s(plan)
+        row["bound_s"] = bound_s(plan, limit(work.collectives[0].size_bytes) * without_s)
     return row
 
 
-def bound_s(plan: Plan) -> float:
+def bound_s(plan: Plan, goal_s: float) -> float:
     """Seconds that no plan of the collective can beat on the network as the target uses it.
 
     Backwards in time the collective is its mirror on links turned round, if no switch copies and no rank adds slower
-    than its links: then what bounds the mirror bounds it, too.
+    than its links: then what bounds the mirror bounds it, too. No target stores data at a router.
+
+    Args:
+        goal_s: a bound that is above this need not be any larger.
     """
     net, c = plan.topology, plan.workload.collectives[0]
     best: float = bounds(net, plan.workload)[0].seconds
@@ -187,7 +192,9 @@ def bound_s(plan: Plan) -> float:
         turned = replace(net, src=net.dst, dst=net.src)
         mirror = make_collective(c.traits.mirror, turned, c.size_bytes)
         best = max(best, bounds(turned, Workload((mirror,)))[0].seconds)
-    return best
+    switched = replace(net, kind=np.where(net.is_router, SWITCH, net.kind).astype(np.int8))
+    copies = copies_bound(switched, c, best, goal_s) if best < goal_s else None
+    return copies.seconds if copies is not None else best
 
 
 def shown(row: Row) -> str:
@@ -233,9 +240,28 @@ def summarise(rows: Sequence[Row], asked: int) -> None:
     print("\nrefused before planning")
     for (target, kind), count in sorted(Counter((r["target"], r["kind"]) for r in rows if "refused" in r).items()):
         print(f"  {target} {kind}: {count}")
+    print_missed(rows)
     for row in rows:
-        if "failed" in row or ("ratio" in row and row["ratio"] > limit(row["size_bytes"])):
+        if "failed" in row:
             print(shown(row))
+
+
+def print_missed(rows: Sequence[Row]) -> None:
+    """A table row for each cell over its limit, and the targets alike: what the plan takes, and what any plan takes.
+
+    Where the bound is above the limit no plan for the target is within it.
+    """
+    missed: dict[tuple[str, ...], list[str]] = {}
+    for row in rows:
+        if "ratio" in row and row["ratio"] > limit(row["size_bytes"]):
+            bound = row["bound_s"] / row["without_s"]
+            proven = "no plan is within the limit" if bound > limit(row["size_bytes"]) else "open"
+            what = f"{row['kind']} of {row['size']} on {row['topology']}"
+            missed.setdefault((what, f"{row['ratio']:.2f}", f"{bound:.3f}", proven), []).append(f"`{row['target']}`")
+    print("\n| over the limit | targets | plan for the target | bound for the target | |")
+    print("|---|---|---|---|---|")
+    for (what, ratio, bound, proven), targets in sorted(missed.items()):
+        print(f"| {what} | {', '.join(targets)} | {ratio} | {bound} | {proven} |")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,11 @@ from stretto.model.errors import InputError, Unsupported
 from stretto.model.rows import ends_at_nodes
 from stretto.model.targets import TARGETS
 from stretto.planners import run_planner
+from stretto.planners.registry import Request
+from stretto.planners.run import plan_by
 from stretto.runtime.local import run_local
+from stretto.schedule.effort import Budget
+from stretto.schedule.fitting import seen_by_target
 from stretto.schedule.kept import Kept
 from stretto.simulate import simulate
 from stretto.topologies import assume_messages
@@ -241,3 +245,26 @@ def test_a_sum_that_is_written_at_two_ranks_at_once_may_go_through_a_slot_of_its
     work = Workload((make_collective("allreduce", net, 1000),))
     plan = run_planner("greedy", net, work, effort="0.5", target=TARGETS["mscclpp"])
     exporters()["mscclpp"].write(simulate(plan), str(tmp_path / "plan.json"))
+
+
+def test_a_plan_with_a_few_chunks_too_many_is_cut_coarser():
+    """Trees of 64 chunks, where 1 KB has 62 parts of 16 bytes: one chunk alone would take 2.26 times as long."""
+    net = assume_messages(st.topology("zoo:Cesnet"))
+    work = Workload((make_collective("broadcast", net, 1000),))
+    target = TARGETS["mscclpp"]
+    finer_s = simulate(run_planner("forest", net, work)).completion_s
+    plan = run_planner("forest", net, work, target=target)
+    assert parts_of(plan.workload.collectives[0], target).number <= 62
+    assert simulate(plan).completion_s <= 1.05 * finer_s
+
+
+def test_a_plan_that_is_made_again_for_a_target_takes_no_effort_from_other_planners():
+    net = assume_messages(st.topology("zoo:Cesnet"))
+    work = Workload((make_collective("broadcast", net, 1000),))
+    spent = []
+    for name in ("nccl-p2p", "mscclpp"):  # the first plan has 64 chunks, too many for mscclpp
+        target, budget = TARGETS[name], Budget(1e7)
+        seen = seen_by_target(target, net, work)
+        plan_by("forest", Request(seen, work, budget=budget, target=target))
+        spent.append(budget.spent)
+    assert spent[0] == spent[1] > 0

@@ -11,8 +11,8 @@ Four kinds of reason, of which :func:`bounds` gives one bound each:
 - *Parts* (``parts``): if a network is divided into k parts, these must receive each byte of an AllReduce 2 (k - 1)
   times, over links that can serve for that only a part of the time (``windows``).
 
-One more takes up to seconds of CPU and is computed on request only: *covers*, prices of an AllReduce's crossings from
-one server to another (``covers``).
+Two more take up to seconds of CPU and are computed on request only: *covers*, prices of an AllReduce's crossings from
+one server to another (``covers``), and *copies*, how many ranks a late message into a set can still serve (``copies``).
 
 All bounds hold where switches copy. Those of an AllReduce assume that switches do not sum; the others hold even if they
 did. A switch that sums is taken for a router, which stores and sums (``Topology.relaying``): a transfer from several
@@ -55,6 +55,7 @@ from .block_bounds import MOST_SEARCHED, bounds_by_blocks
 from .changing import integral_bounds
 from .check import check_covers, check_cut, check_lengths, check_parts, check_reach, check_windows
 from .concurrent import ConcurrentFlow, concurrent_flow
+from .copies import Copies, copies_bound
 from .covers import Covers, covers_bound
 from .cuts import cut_bounds, turned_cut_bounds
 from .exact import Bottleneck, bottleneck
@@ -73,11 +74,11 @@ from .upgrade import Upgrade, best_upgrade
 from .windows import Windows, windows
 
 __all__ = [
-    "MOST_SEARCHED", "Bottleneck", "Bound", "ConcurrentFlow", "Covers", "Lengths", "Parts", "Reach", "TreeRates",
-    "Upgrade", "Windows",
+    "MOST_SEARCHED", "Bottleneck", "Bound", "ConcurrentFlow", "Copies", "Covers", "Lengths", "Parts", "Reach",
+    "TreeRates", "Upgrade", "Windows",
     "best_lengths", "best_parts", "best_upgrade", "bottleneck", "bounds", "check_covers", "check_cut", "check_lengths",
-    "check_parts", "check_reach", "check_windows", "concurrent_flow", "covers_bound", "distances", "mean_bound",
-    "reach_bound", "tree_rates", "tree_rates_within", "windows",
+    "check_parts", "check_reach", "check_windows", "concurrent_flow", "copies_bound", "covers_bound", "distances",
+    "mean_bound", "reach_bound", "tree_rates", "tree_rates_within", "windows",
 ]  # fmt: skip
 
 

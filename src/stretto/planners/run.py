@@ -123,9 +123,10 @@ def _run(spec: str, request: Request, options: Mapping[str, Any]) -> Plan:
     own = request if find(spec.partition("+")[0]).compares else replace(request, target=None)
 
     def make(topology: Topology) -> Plan:
-        return _once(spec, options, replace(own, topology=topology))
+        # what a target asks takes nothing from what planners may try, so that they plan as they do without one
+        again = topology is not request.topology
+        return _once(spec, options, replace(own, topology=topology, budget=budget.apart() if again else budget))
 
-    # what a target asks takes nothing from what planners may try, so that they plan as they do without one
     return fitting(make, request.topology, request.workload, target, budget.apart(), request.kept)
 
 

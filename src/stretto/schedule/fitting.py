@@ -53,6 +53,12 @@ MARGIN = 1.2
 """Times as much as needed that a message costs then."""
 
 
+UNMOVED = 4.0
+"""Times as much as before that a message costs at least where a plan has no fewer messages or chunks than the one
+before it: parts are as many as the root of this cost. Without it mscclpp's Broadcast of 1 KB on zoo:Cesnet has plans of
+one chunk alone, which take 2.26 times as long as one for no target instead of 1.02 (benchmarks/targets.py)."""
+
+
 class TooFine(Unsupported):
     """A plan has more messages or chunks than a target takes.
 
@@ -151,7 +157,7 @@ def fitting(
         Unsupported: the plan needs what the target does not have.
     """
     ranks = np.concatenate([c.ranks for c in workload.collectives])
-    own, cost, kept = topology, 0.0, kept or Kept()
+    own, cost, times, kept = topology, 0.0, np.inf, kept or Kept()
     runnable: Plan | None = None
     for attempt in range(ATTEMPTS):
         plan = make(own)
@@ -168,7 +174,9 @@ def fitting(
                     raise
                 return runnable
             before = cost or _least_cost_s(plan)
-            cost = before * MARGIN * reason.times**2  # parts are as many as the root of what messages cost
+            # parts are as many as the root of what messages cost, unless that was too little to decide
+            more = MARGIN * reason.times**2
+            cost, times = before * (max(more, UNMOVED) if reason.times >= times else more), reason.times
             own = _costlier(own, cost)
         else:
             finer = runnable is not None and completion_s(coarser) > AT_ONCE * completion_s(runnable)
