@@ -25,6 +25,7 @@ from .inbox import Done
 from .mesh import GRACE_S, LINGER_S, LOOK_S, READ_BYTES, Connection, on_the_way
 from .message_frames import HEAD, LIMIT, Word
 from .switchboard import Switchboard, switchboard_with
+from .telling import beside
 
 BATCH_BYTES = 1 << 18
 """Frames are collected up to this number of bytes, then sent by one system call."""
@@ -372,11 +373,6 @@ def _ignore(failure: PeerFailed | None) -> None:
 def _fail_all(calls: Iterable[tuple[Done, PeerFailed | None]]) -> None:
     for done, failure in calls:
         done(failure)
-
-
-def beside(call: Callable[[], None]) -> None:
-    """Call something in a thread of its own: who hears of a failure may wait for others to hear of it, too."""
-    threading.Thread(target=call, name="messages failed", daemon=True).start()
 
 
 class _Gone:

@@ -23,6 +23,7 @@ from ..runtime.inbox import Done, Receive
 from ..runtime.mesh import GRACE_S
 from ..runtime.messages import ask
 from ..runtime.sharing import shared
+from ..runtime.telling import wait_told
 from .arguments import check_count, check_pieces, check_rank, is_on_device, seconds, shares
 from .backends import configured
 from .between_sites import BetweenSites
@@ -391,3 +392,4 @@ def _leave(links: Links, order: Order, collectives: Collectives, serving: Servin
         serving.leave(LEAVE_S)
         order.stop(LEAVE_S)
         collectives.close()
+        wait_told(LEAVE_S)
