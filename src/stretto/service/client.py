@@ -87,13 +87,19 @@ class Controller:
         """All networks: name and version."""
         return self._ask("GET", "/networks")
 
-    def network(self, name: str) -> Any:
-        """A network: its version, topology, and what telemetry has changed."""
-        return self._ask("GET", f"/networks/{quote(name, '')}")
+    def network(self, name: str, version: int | None = None) -> Any:
+        """A network, by default its newest version: its topology, and what telemetry has changed."""
+        asked = "" if version is None else f"?version={version}"
+        return self._ask("GET", f"/networks/{quote(name, '')}{asked}")
 
-    def put_network(self, name: str, topology: Mapping[str, Any]) -> Any:
-        """Make or replace a network by the object of a topology file."""
-        return self._ask("PUT", f"/networks/{quote(name, '')}", topology)
+    def put_network(self, name: str, topology: Mapping[str, Any], expected: int | None = None) -> Any:
+        """Make or replace a network by the object of a topology file.
+
+        Args:
+            expected: the version that this replaces; where it is another one by now, the code is ``conflict``.
+        """
+        headers = {} if expected is None else {"If-Match": f'"{expected}"'}
+        return self._ask("PUT", f"/networks/{quote(name, '')}", topology, headers)
 
     def delete_network(self, name: str) -> None:
         """Forget a network that no job uses."""
