@@ -16,6 +16,7 @@ from stretto.service.database import Database, NotLeader
 from stretto.service.documents import parse_job
 from stretto.service.listening import Sensitivity
 from stretto.service.planner import Planner, Settings
+from stretto.service.publishing import Publishing
 from stretto.service.telemetry.samples import CAPACITY, Sample
 from stretto.service.together import part_of
 from stretto.simulate import simulate
@@ -188,3 +189,24 @@ def test_a_job_may_go_on_under_another_name(controller):
     controller.now += 5.0
     _, event = controller.work()
     assert event["jobs"] == {"b": 2} and "a gain of" in event["why"]
+
+
+def test_a_network_on_which_nothing_can_be_decided_keeps_no_other_from_its_plans(controller, monkeypatch):
+    controller.write(networks.put_network, "other", NET, controller.now)
+    controller.put("a", ALLREDUCE)
+    controller.put("b", {**ALLREDUCE, "network": "other"})
+    verdict = Publishing._verdict
+
+    def failing(publishing, connection, state, *how):
+        if state.network.name == "net":
+            raise KeyError("a bug")
+        return verdict(publishing, connection, state, *how)
+
+    monkeypatch.setattr(Publishing, "_verdict", failing)
+    (event,) = controller.work()
+    assert event["network"] == "other" and event["jobs"] == {"b": 1}
+    assert [e["reason"] for e in controller.events if e["event"] == "fault"] == ["KeyError: 'a bug'"]
+    monkeypatch.undo()
+    controller.put("c", ALLREDUCE)
+    (event,) = controller.work()
+    assert event["jobs"] == {"a": 1, "c": 1}

@@ -16,6 +16,7 @@ import os
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -238,7 +239,15 @@ class Planner:
         except Exception as error:
             words = str(error) if isinstance(error, StrettoError) else f"{type(error).__name__}: {error}"
             refused, whole = {**dict.fromkeys((task.job for task in tasks), words), **refused}, None
-        if self._publishing.decide(state, whole, refused, marked, time.process_time() - cpu_s):
+        try:
+            decided = self._publishing.decide(state, whole, refused, marked, time.process_time() - cpu_s)
+        except (DatabaseGone, NotLeader):
+            raise
+        except Exception as error:  # the process would die of it again and again, and plan for no other network
+            traceback.print_exc()
+            self._tell({"event": "fault", "network": state.network.name, "reason": f"{type(error).__name__}: {error}"})
+            decided = True  # nothing was written; the network is planned again when something on it changes
+        if decided:
             self._done[state.network.name] = (state.digest, had)
 
 
