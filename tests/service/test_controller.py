@@ -31,7 +31,7 @@ from stretto.formats.native import plan_from_text
 from stretto.model.errors import InputError
 from stretto.service import jobs, networks, published
 from stretto.service.access import Tokens, new_token
-from stretto.service.client import Controller, ControllerGone, ControllerRefused
+from stretto.service.client import Controller, ControllerGone
 from stretto.service.database import Database, sqlite_url
 from stretto.service.limits import Limits, Rates
 from stretto.service.optical.driver import End, PortFailed
@@ -155,38 +155,6 @@ def test_a_port_that_fails_is_told_and_the_network_loses_it(cluster):
     with pytest.raises(InputError, match="network fabric: has 2 planes, and the fabric 3"):
         tell_controller(client, "fabric", st.topology("optical:4,3"), failure)
     client.delete_network("fabric")
-
-
-class Network:
-    """Answers as a controller whose network telemetry has changed, and another plane's failure changes again."""
-
-    def __init__(self, given):
-        slow = given.to_json()
-        slow["links"][0]["bandwidth_Bps"] /= 4
-        self.versions, self.others = {1: given.to_json(), 2: slow}, 1
-
-    def network(self, name, version=None):
-        newest = max(self.versions)
-        return {"version": newest, "base": 1, "topology": self.versions[version or newest]}
-
-    def put_network(self, name, topology, expected=None):
-        if self.others:
-            self.others -= 1
-            self.versions[3] = self.versions[2]
-        if expected != max(self.versions):
-            raise ControllerRefused(409, {"code": "conflict"})
-        self.versions[expected + 1] = topology
-        return {"version": expected + 1}
-
-
-def test_a_port_that_fails_is_taken_out_of_what_the_operator_gave():
-    fabric = st.topology("optical:4,2")
-    links = [{"src": 0, "dst": 1, "bandwidth_Bps": 1e9, "latency_s": 1e-6}]
-    given = topology_from_json(fabric.to_json() | {"links": links}, "fabric")
-    network = Network(given)
-    assert tell_controller(network, "fabric", given, PortFailed(0, [End(2, "A")], ["3A"])) == 4
-    left = topology_from_json(network.versions[4], "fabric")
-    assert left.bandwidth.tolist() == [1e9] and left.planes[0].nodes.tolist() == [0, 1, 3]
 
 
 def test_a_version_that_the_client_has_is_not_sent_again(cluster):
