@@ -85,6 +85,16 @@ def test_a_pair_climbs_in_its_slower_direction_and_in_both_if_they_differ():
     assert _directions({(0, 1): pair(2e6), (1, 0): pair(1e6)}, 0, 1) == (False, True)
 
 
+def test_what_was_chosen_by_one_direction_is_measured_once_more_in_both():
+    climb = _Climb(False, falls=(True,))
+    for connections, carried in ((1, 1e6), (2, 2e6), (4, 2.95e6), (8, 3e6)):
+        assert climb.connections == connections and not climb.ended
+        climb.took(0.0, carried)
+    assert (climb.connections, climb.falls, climb.ended) == (4, (False, True), False)
+    climb.took(3.1e6, 2.8e6)
+    assert climb.ended and climb.lanes == (4, "", 3.1e6)
+
+
 def test_each_lane_is_kept_to_little_more_than_its_share():
     assert lane_rate(4e6, 16) == CATCH_UP * 0.25e6
 

@@ -109,7 +109,7 @@ def test_a_sum_that_raises_an_exception_fails_the_run_and_the_groups(loop, conne
     def reduce(a, b, out):
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setattr(loop, "_sum_error", None)  # and None again afterwards
+    monkeypatch.setattr(loop.sums, "error", None)  # and None again afterwards
     runs, _ = begin(loop, connected, plan_of("allreduce", 3 * 800, "ring"), np.complex64, reduce)
     for run in runs:
         with pytest.raises(PeerFailed, match="a sum failed \\(ZeroDivisionError: a bug\\)"):

@@ -4,9 +4,10 @@ Clouds cap single flows, and TCP's usual congestion control (cubic) takes each l
 long link that loses packets a connection carries little. One pair of ranks stands for all pairs of its two sites. It
 measures 1, 2, 4, 8 and 16 connections, and stops when the next number carries less than ``GAIN`` times as much;
 before that it tries BBR on one connection, if the kernels have it. Where both directions are about alike, only the one
-that seemed slower is measured, which halves the time. The fewest connections that are ``NEAR`` the best are taken; if
-these are several, the fewest which at the rate of one would carry ``ROOM`` times the best: where flows are capped,
-no connection then has to reach its cap all the time. Pairs that send at once share that room.
+that seemed slower is measured, which halves the time; what is chosen is then measured once more, both ways, since its
+rate is kept, and one trial may be too low on a busy machine. The fewest connections that are ``NEAR`` the best are
+taken; if these are several, the fewest which at the rate of one would carry ``ROOM`` times the best: where flows are
+capped, no connection then has to reach its cap all the time. Pairs that send at once share that room.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ class _Climb:
         falls: the directions that are measured: False from the lower rank to the higher one, True back.
         connections, congestion: what is measured next.
         found: what was carried, both ways together and the more of them, by connections and congestion control.
+        again: whether what is measured next is what was chosen.
     """
 
     usable: bool
@@ -74,10 +76,16 @@ class _Climb:
     connections: int = 1
     congestion: str = ""
     found: dict[tuple[int, str], tuple[float, float]] = field(default_factory=dict)
+    again: bool = False
     ended: bool = False
 
     def took(self, there: float, back: float) -> None:
         """Take note of the rates of the last step, bytes/s, and decide on the next one."""
+        if self.again:
+            both, most = self.found[self.connections, self.congestion]
+            self.found[self.connections, self.congestion] = both, max(most, there, back)
+            self.ended = True
+            return
         before = max((both for both, _ in self.found.values()), default=0.0)
         both = there + back
         self.found[self.connections, self.congestion] = both, max(there, back)
@@ -88,8 +96,14 @@ class _Climb:
         if self.connections == 1 and self.congestion and not gains:
             self.congestion, gains = "", True
         later = [count for count in LADDER if count > self.connections]
-        self.ended = not later or not gains
-        self.connections = later[0] if later else self.connections
+        if later and gains:
+            self.connections = later[0]
+            return
+        self.again = len(self.falls) == 1 and self.lanes.connections > 1
+        self.ended = not self.again
+        if self.again:
+            self.connections, self.congestion, _ = self.lanes
+            self.falls = (False, True)
 
     @property
     def lanes(self) -> Lanes:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .lines import Line
 
 END_S = 5.0
-"""Seconds to wait for the thread, which calls whoever waits for messages."""
+"""Seconds to wait for the thread, which calls those who wait for messages."""
 
 
 class Switchboard:

@@ -87,7 +87,7 @@ class Call:
         return count(self.query[key], f"{key!r}", "query", least, most) if key in self.query else None
 
     def seconds(self, key: str, most: float) -> float:
-        """Seconds of the query, at most so many; 0 if they are not given."""
+        """Seconds that the query gives, at most ``most``; 0 if it gives none."""
         return min(real(self.query.get(key, 0), f"{key!r}", "query"), most)
 
     @contextmanager

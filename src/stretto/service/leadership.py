@@ -1,4 +1,4 @@
-"""Who of several instances is the leader: whoever holds a lock that ends with its process or its connection.
+"""Who of several instances is the leader: the one that holds a lock that ends with its process or its connection.
 
 For SQLite the lock is on a file beside the database; for PostgreSQL it is an advisory lock of a session. A leader that
 loses its connection without noticing is fenced by its term (:mod:`.database`).

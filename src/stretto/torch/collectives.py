@@ -162,7 +162,7 @@ class Collectives:
             job.places = places
         run = places.run([t.data_ptr() for t in held.values()], [t.data_ptr() for t in wanted.values()], (held, wanted))
         self._last = run
-        loop.submit(run, *loop.sum_of(job.reduce, job.number), size, timeout_s, job.call)
+        loop.submit(run, *loop.sums.of(job.reduce, job.number), size, timeout_s, job.call)
         return run
 
     def run(

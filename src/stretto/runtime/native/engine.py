@@ -30,17 +30,15 @@ from ..mesh import Mesh
 from . import compiling, kernel_engine
 from . import kernel_layout as at
 from .failures import failure_of
-from .machine import CALLED, EVENT_BYTES, NUMBERS
-from .records import WORD, Ends, address, memory, words
+from .machine import EVENT_BYTES
+from .records import WORD, Ends, address, words
 from .runs import HOLDING, LEAVING, Poll, Run
+from .sums import Sums
 from .templates import Template, column, template_of
 
 NOTHING_BYTES = 64
 JOIN_S = 5.0
 """Seconds that the threads of listeners get to end."""
-_SUMS = {np.dtype(kind): i + 1 for i, kind in enumerate(NUMBERS)} | {np.dtype(np.uint8): 3, np.dtype(np.uint16): 4}
-_SUMS |= {np.dtype(np.uint32): 5, np.dtype(np.uint64): 6}
-_SUM = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 _COMMAND = struct.Struct("qq")
 
 
@@ -70,8 +68,7 @@ class Engine:
         self._ends: dict[int, Ends] = {}
         self._runs: dict[int, deque[Run]] = {}
         self._templates: dict[int, WeakKeyDictionary[Program, Template]] = {}
-        self._sums: dict[Any, tuple[Any, int]] = {}
-        self._sum_error: BaseException | None = None
+        self.sums = Sums(lambda: self._help(self._tell_of_sum, "stretto-failed"))
         self._listeners: dict[int, tuple[Run, Callable[[], None]]] = {}
         self._helpers: list[threading.Thread] = []
         self._ended, told = os.pipe()
@@ -95,9 +92,7 @@ class Engine:
         """Serve a mesh no more; see :class:`stretto.runtime.mesh.Server`."""
         if os.getpid() != self.owner:
             return
-        if (
-            threading.current_thread() is self._thread
-        ):  # Python collects a group in it: it cannot answer before this ends
+        if threading.current_thread() is self._thread:  # Python collects a group in it, before it can answer
             self._help(self.release, "stretto-left", ends, failure)
             return
         place = address(ends.group)
@@ -155,7 +150,7 @@ class Engine:
                     places[i] = array.ctypes.data if array.size else address(self.nothing)
         run.keep += [inputs, outputs]
         kind = np.dtype(dtype)
-        adds, adds_by = self.sum_of(reduce, kind)
+        adds, adds_by = self.sums.of(reduce, kind)
         self.submit(run, adds, adds_by, kind.itemsize, timeout_s, call)
         return run
 
@@ -193,15 +188,6 @@ class Engine:
         if program not in known:
             known[program] = template_of(program, ends)
         return known[program]
-
-    def sum_of(self, reduce: Callable[..., Any], kind: np.dtype[Any]) -> tuple[int, int]:
-        """The code of a reduction, and the address of a function where Python makes it."""
-        code = getattr(reduce, "compiled", None) or (_SUMS.get(kind) if reduce is np.add else None)
-        if code is not None:
-            return code, 0
-        if (reduce, kind) not in self._sums:
-            self._sums[reduce, kind] = self._callable(reduce, kind)
-        return CALLED, self._sums[reduce, kind][1]
 
     def event(self) -> int:
         """A descriptor of an event that has not happened."""
@@ -303,26 +289,9 @@ class Engine:
             mesh.told(failure)
         self.release(ends, mesh.failure)
 
-    # --- sums that Python makes ---------------------------------------------------------------------
-
-    def _callable(self, reduce: Callable[..., Any], kind: np.dtype[Any]) -> tuple[Any, int]:
-        """A reduction of NumPy or PyTorch as a function that compiled code can call."""
-
-        def add(a: int, b: int, out: int, count: int) -> None:
-            try:
-                x, y, z = (memory(place, count // kind.itemsize, kind) for place in (a, b, out))
-                reduce(x, y, out=z)
-            except BaseException as error:  # compiled code would go on with what is in ``out``
-                if self._sum_error is None:
-                    self._sum_error = error
-                    self._help(self._tell_of_sum, "stretto-failed")
-
-        function = _SUM(add)
-        return function, int(ctypes.cast(function, ctypes.c_void_p).value or 0)
-
     def failed_sum(self, mesh: Mesh) -> PeerFailed | None:
         """Why no run of this process can be trusted: a sum has raised an exception; None if none has."""
-        error = self._sum_error
+        error = self.sums.error
         if error is None:
             return None
         return PeerFailed(mesh.name(mesh.node), f"a sum failed ({type(error).__name__}: {error})")

@@ -33,7 +33,7 @@ EVERY_S = 10.0
 """Seconds from one asking to the next. Devices renew their counters every second or less often."""
 LEAST_EVERY_S = 0.1
 LONGEST_PAUSE_S = 60.0
-"""A source that fails is asked half as often after each failure, down to once in so many seconds."""
+"""A source that fails is asked half as often after each failure, down to once in this number of seconds."""
 TIMEOUT_S = 5.0
 """Seconds in which a source must answer."""
 
