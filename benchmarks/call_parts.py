@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
+from contextlib import contextmanager
 
 PARTS = (
     ("connecting", "stretto.torch.links", "Links.connect"),
@@ -61,25 +62,32 @@ class Stopwatch:
         else:
             setattr(holder, last, self._timed(part, value))
 
-    def _timed(self, part: str, function):
-        @functools.wraps(function)
-        def timed(*arguments, **named):
-            stack = self._own.__dict__.setdefault("stack", [])
-            stack.append([0.0, 0.0])
-            cpu, wall = time.thread_time(), time.perf_counter()
-            try:
-                return function(*arguments, **named)
-            finally:
-                cpu, wall = time.thread_time() - cpu, time.perf_counter() - wall
-                inner = stack.pop()
-                if stack:
-                    stack[-1][0] += cpu
-                    stack[-1][1] += wall
+    @contextmanager
+    def _span(self, part: str, counts=lambda: True):
+        """Count what is done here for a part, without what inner spans count; nothing if ``counts`` then says so."""
+        stack = self._own.__dict__.setdefault("stack", [])
+        stack.append([0.0, 0.0])
+        cpu, wall = time.thread_time(), time.perf_counter()
+        try:
+            yield
+        finally:
+            cpu, wall = time.thread_time() - cpu, time.perf_counter() - wall
+            inner = stack.pop()
+            if stack:
+                stack[-1][0] += cpu
+                stack[-1][1] += wall
+            if counts():
                 with self._lock:
                     spent = self._spent[part]
                     spent[0] += cpu - inner[0]
                     spent[1] += wall - inner[1]
                     spent[2] += 1
+
+    def _timed(self, part: str, function):
+        @functools.wraps(function)
+        def timed(*arguments, **named):
+            with self._span(part):
+                return function(*arguments, **named)
 
         return timed
 
@@ -87,20 +95,5 @@ class Stopwatch:
         if name in sys.modules and not fromlist:
             return self._import(name, globals, locals, fromlist, level)
         before = len(sys.modules)
-        stack = self._own.__dict__.setdefault("stack", [])
-        stack.append([0.0, 0.0])
-        cpu, wall = time.thread_time(), time.perf_counter()
-        try:
+        with self._span("importing", lambda: len(sys.modules) > before):
             return self._import(name, globals, locals, fromlist, level)
-        finally:
-            cpu, wall = time.thread_time() - cpu, time.perf_counter() - wall
-            inner = stack.pop()
-            if stack:
-                stack[-1][0] += cpu
-                stack[-1][1] += wall
-            if len(sys.modules) > before:
-                with self._lock:
-                    spent = self._spent["importing"]
-                    spent[0] += cpu - inner[0]
-                    spent[1] += wall - inner[1]
-                    spent[2] += 1

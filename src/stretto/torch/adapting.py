@@ -1,9 +1,9 @@
 """The network as rank 0 knows it now: slow links are planned for as they are, until they recover.
 
 A link has recovered when ten collectives in a row got clearly more over it than is planned for (:mod:`.slowness`). A
-plan may spare a slow link so much that nothing shows what it would give. So a slow link is also tried again after
-``TRY_AFTER`` calls: plans are those for the network as it was. If it is still slow, ten collectives show that, and the
-next trial comes after twice as many calls.
+plan may send little or nothing over a slow link, and then nobody sees that the link has recovered. Therefore a slow
+link is also tried again after ``TRY_AFTER`` calls, by plans for the network as it was before. If it is still slow, ten
+collectives show that, and the next trial comes after twice as many calls.
 """
 
 from __future__ import annotations
