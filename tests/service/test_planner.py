@@ -15,6 +15,7 @@ from stretto.service import jobs, networks, published
 from stretto.service.database import Database, NotLeader
 from stretto.service.documents import parse_job
 from stretto.service.listening import Sensitivity
+from stretto.service.optical.failing import without
 from stretto.service.planner import Planner, Settings
 from stretto.service.publishing import Publishing
 from stretto.service.telemetry.samples import CAPACITY, Sample
@@ -34,10 +35,10 @@ PLANNER = "shortest-path"  # of the planners that heed slow links the quickest
 class Controller:
     """A store with a leader and its planner, without processes."""
 
-    def __init__(self, path, **how):
+    def __init__(self, path, planner=PLANNER, **how):
         self.database, self.now, self.events = Database(f"sqlite:///{path}/c.sqlite"), 1000.0, []
         self.term = self.database.begin_term("", self.now)
-        settings = Settings("quick", Sensitivity(0.2, 2.0), planner=PLANNER, **how)
+        settings = Settings("quick", Sensitivity(0.2, 2.0), planner=planner, **how)
         self.planner = Planner(self.database, self.term, settings, self.events.append, lambda: self.now)
         self.write(networks.put_network, "net", NET, self.now)
 
@@ -210,3 +211,15 @@ def test_a_network_on_which_nothing_can_be_decided_keeps_no_other_from_its_plans
     controller.put("c", ALLREDUCE)
     (event,) = controller.work()
     assert event["jobs"] == {"a": 1, "c": 1}
+
+
+def test_a_job_on_planes_gets_a_plan_without_a_port_that_failed(tmp_path):
+    controller, fabric = Controller(tmp_path, planner="auto"), st.topology("optical:4,2")
+    controller.write(networks.put_network, "fabric", fabric, controller.now)
+    controller.put("job", {"network": "fabric", "collectives": [{"kind": "allreduce", "size": "1MB"}]})
+    controller.work()
+    assert {*controller.plan("job").plane.tolist()} == {0, 1}
+    controller.write(networks.put_network, "fabric", without(fabric, {0: {2}}).topology, controller.now)
+    controller.work()
+    left = controller.plan("job")
+    assert {*left.plane.tolist()} == {1} and verify(left).ok
