@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -206,3 +207,28 @@ def test_a_message_that_can_no_longer_be_sent_when_it_is_pulled_has_failed():
     ]
     stream.leave()
     theirs.close()
+
+
+def test_what_a_peer_got_before_it_left_has_been_sent():
+    ours, theirs = socket.socketpair()
+    stream, peer = (Messages(sock, name, timeout_s=20.0) for sock, name in ((ours, "rank 1"), (theirs, "rank 0")))
+    arrived, told = threading.Event(), SimpleQueue()
+    peer.receive(3, memoryview(bytearray(9)), lambda failure: arrived.set())
+    connection, ended = stream.line.connection, threading.Event()
+    flush = connection.flush
+
+    def flush_and_sleep() -> None:
+        flush()
+        ended.wait(20)  # as a thread does that gets no processor
+
+    connection.flush = flush_and_sleep
+    sending = threading.Thread(target=stream.send, args=(3, memoryview(bytearray(9)), told.put))
+    sending.start()
+    assert arrived.wait(20)
+    peer.leave()
+    while stream.line.failure is None:
+        time.sleep(0.01)
+    ended.set()
+    sending.join(20)
+    assert told.get(timeout=20) is None and told.empty()
+    stream.leave()

@@ -16,14 +16,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import NamedTuple, Protocol
 
 from ..model.errors import PeerFailed
 from . import message_frames
 from .channel import Forged, Wire
 from .inbox import Done
 from .mesh import GRACE_S, LINGER_S, LOOK_S, READ_BYTES, Connection, on_the_way
-from .message_frames import HEAD, LIMIT, Word
+from .message_frames import GONE, HEAD, LIMIT, Item, Stream, Word
 from .switchboard import Switchboard, switchboard_with
 from .telling import beside
 
@@ -33,37 +32,6 @@ READS_AT_ONCE = 8
 PING = 1 / 8
 """Part of the shortest timeout of a line's streams: the time between two pings, and between two looks at what waits."""
 LEFT = "it died, or left the group"
-
-
-class Item(NamedTuple):
-    """Something to send; ``done`` is called when the kernel has it, or with why it will not."""
-
-    word: Word
-    tag: int
-    number: int
-    length: int
-    payload: memoryview
-    done: Done
-
-
-class Stream(Protocol):
-    """One group's end of a line."""
-
-    name: str
-    timeout_s: float
-    peer_number: int
-
-    def begin(self, word: Word, tag: int, number: int, length: int) -> memoryview:
-        """Take a frame; returns where the bytes that follow it go."""
-
-    def end(self) -> None:
-        """These bytes are here."""
-
-    def ended(self, failure: PeerFailed) -> None:
-        """The line has ended."""
-
-    def look(self, silent_s: float) -> None:
-        """Look for what has waited for too long; the line has been silent for some seconds."""
 
 
 class Line:
@@ -141,7 +109,7 @@ class Line:
     def _turn_away(self, stream: Stream) -> None:
         """Put no more bytes where a stream wanted them. In the line's thread."""
         if self._reading is stream:
-            self._reading, self.connection.target = _GONE, self._drain(len(self.connection.target))
+            self._reading, self.connection.target = GONE, self._drain(len(self.connection.target))
 
     def _drain(self, count: int) -> memoryview:
         """Where bytes go that nobody wants."""
@@ -191,7 +159,7 @@ class Line:
 
     def push(self) -> None:
         """Send what the kernel takes now; the line's thread sends the rest."""
-        c, ended = self.connection, []
+        c, sent = self.connection, []
         while self._sending.acquire(blocking=False):
             try:
                 while True:
@@ -201,9 +169,7 @@ class Line:
                     if not c.unsent or c.broken:
                         break
                     c.flush()
-                    with self._lock:
-                        while self._under_way and self._under_way[0][0] <= c.sent_bytes:
-                            ended.append(self._under_way.popleft()[2])
+                    sent += self._take_sent()
                     if c.unsent:
                         break
             finally:
@@ -212,11 +178,43 @@ class Line:
                 break  # else another thread has found this one sending
         if c.unsent or c.broken:
             self._call(lambda board: board.watch(self))
-        if ended:
-            for item in ended:
-                item.done(None)
+        self._tell_sent(sent)
+        if self.failure is not None:
+            self._settle()  # what this thread was sending when another one found the line's end
+
+    def _take_sent(self) -> list[Item]:
+        """Take out what the kernel has of what is under way. Only for who has the right to send."""
+        sent = []
+        with self._lock:
+            while self._under_way and self._under_way[0][0] <= self.connection.sent_bytes:
+                sent.append(self._under_way.popleft()[2])
+        return sent
+
+    def _tell_sent(self, sent: list[Item]) -> None:
+        for item in sent:
+            item.done(None)
+        if sent:
             with self._sent:
                 self._sent.notify_all()
+
+    def _settle(self) -> None:
+        """Tell who waits for what was under way when the line ended.
+
+        A peer that leaves may have got all of it before the thread that sent it comes to say so, which is no failure.
+        So while a thread sends, it alone knows, and does this afterwards.
+        """
+        if not self._sending.acquire(blocking=False):
+            return
+        try:
+            sent = self._take_sent()
+            with self._lock:
+                unsent, why = list(self._under_way), self.failure or LEFT
+                self._under_way.clear()
+        finally:
+            self._sending.release()
+        self._tell_sent(sent)
+        if unsent:
+            beside(partial(_fail_all, [(item.done, PeerFailed(s.name, why)) for _, s, item in unsent]))
 
     def _collect(self) -> bool:
         """Queue the next frame of the stream whose turn it is; False if there is none."""
@@ -305,10 +303,10 @@ class Line:
         if word is Word.PING:
             return
         follows = 0 if word is Word.ANNOUNCE else min(length, message_frames.PIECE_BYTES)
-        stream = stream or _GONE
+        stream = stream or GONE
         target = stream.begin(word, tag, number, length)[:follows]
         if len(target) < follows:  # nobody wants it
-            stream, target = _GONE, self._drain(follows)
+            stream, target = GONE, self._drain(follows)
         if follows:
             self._reading, self.connection.target = stream, target
         else:
@@ -349,12 +347,12 @@ class Line:
                 return
             self.failure = why
             streams = list(self.streams.items())
-            items = [(s, item) for _, s, item in self._under_way]
-            items += [(s, item) for s, queue in self._queues.items() for item in queue]
-            for kept in (self._under_way, self._queues, self._turns, self._begun):
+            items = [(s, item) for s, queue in self._queues.items() for item in queue]
+            for kept in (self._queues, self._turns, self._begun):
                 kept.clear()
             self._sent.notify_all()
         self._call(lambda board: board.unwatch(self))
+        self._settle()
         for _, stream in streams:
             stream.ended(PeerFailed(stream.name, why))
         failed = partial(_fail_all, [(item.done, PeerFailed(s.name, why)) for s, item in items])
@@ -373,24 +371,3 @@ def _ignore(failure: PeerFailed | None) -> None:
 def _fail_all(calls: Iterable[tuple[Done, PeerFailed | None]]) -> None:
     for done, failure in calls:
         done(failure)
-
-
-class _Gone:
-    """Takes the frames of streams that have left."""
-
-    name, timeout_s, peer_number = "", 60.0, 0
-
-    def begin(self, word: Word, tag: int, number: int, length: int) -> memoryview:
-        return memoryview(b"")
-
-    def end(self) -> None:
-        pass
-
-    def ended(self, failure: PeerFailed) -> None:
-        pass
-
-    def look(self, silent_s: float) -> None:
-        pass
-
-
-_GONE: Stream = _Gone()

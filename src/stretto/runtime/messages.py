@@ -22,9 +22,9 @@ from ..model.topology import printable
 from . import message_frames
 from .channel import Wire
 from .inbox import Done, Early, Inbox, Receive
-from .lines import LEFT, Item, Line
+from .lines import LEFT, Line
 from .mesh import GRACE_S, LATE
-from .message_frames import HEAD, Word
+from .message_frames import HEAD, Item, Word
 from .telling import beside
 from .wire import TEXT_BYTES
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import select
+import sys
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -48,7 +49,8 @@ class Run:
         self.block[at.WAKE // WORD] = self._event
 
     def __del__(self) -> None:
-        self.engine.give_event(self._event)
+        if not sys.is_finalizing():  # then modules may be gone, and the descriptor goes with the process
+            self.engine.give_event(self._event)
 
     @property
     def failure(self) -> BaseException | None:
