@@ -33,6 +33,12 @@ LONG = (
 )  # fmt: skip
 """Parts of the names of tests that take longest: each runs alone for 5 to 30 s."""
 
+SHARED = (
+    "test_torchrun.py", "test_torch_over.py", "test_front.py", "test_nccl_pack.py", "test_exports.py", "test_prometheus.py",
+    "test_store.py", "test_controller.py",
+)  # fmt: skip
+"""Files whose tests share something that takes seconds to make: one process runs each, so that it is made once."""
+
 
 @pytest.hookimpl(optionalhook=True)  # so that pytest runs without xdist, too
 def pytest_xdist_auto_num_workers(config):
@@ -41,5 +47,9 @@ def pytest_xdist_auto_num_workers(config):
 
 
 def pytest_collection_modifyitems(items):
-    """Put the longest tests first, so that no process is still at one when the others have ended."""
+    """Put the longest tests first, so that no process is still at one when the others have ended, and together what
+    shares something."""
+    for item in items:
+        if item.path.name in SHARED:
+            item.add_marker(pytest.mark.xdist_group(item.path.name))
     items.sort(key=lambda item: not any(part in item.nodeid for part in LONG))
