@@ -200,6 +200,9 @@ def test_who_waits_gets_the_next_version_when_it_is_published(cluster):
         ("POST", "/networks/net/telemetry", {"links": [{"src": "gpu0", "dst": "gpu2"}]}, 400, "bad_input",
          "telemetry, link 0: there is no link gpu0→gpu2"),
         ("POST", "/networks/net/telemetry", {"time": "soon"}, 400, "bad_input", "'time' must be seconds since 1970"),
+        ("POST", "/jobs/first/accept", {"proposal": 5}, 409, "conflict", "proposal 5 to job 'first' is no more: nothing"),
+        ("POST", "/jobs/first/accept", {"hold": 1}, 400, "bad_input", "'hold' must be true or false, not 1"),
+        ("POST", "/jobs/nobody/hold", None, 404, "not_found", "there is no job 'nobody'"),
         ("POST", "/jobs/first", {}, 405, "method_not_allowed", "there is no such route or method"),
     ],
 )  # fmt: skip
@@ -214,6 +217,7 @@ def test_roles_say_who_may_do_what_and_the_audit_log_who_has(cluster):
     assert cluster.send("GET", "/jobs", role=None)[0] == 401
     assert cluster.send("PUT", "/jobs/a", JOB, role="read")[0] == 403
     assert cluster.send("PUT", "/networks/other", NET.to_json(), role="job")[0] == 403
+    assert cluster.send("POST", "/jobs/first/hold", role="job")[0] == 403
     assert cluster.send("GET", "/audit", role="job")[0] == 403
     assert cluster.send("GET", "/healthz", role=None)[0] == 200
     rows = json.loads(cluster.send("GET", "/audit")[2])
@@ -272,6 +276,9 @@ def test_the_command_line_asks_the_controller(cluster, tmp_path, monkeypatch):
     assert run("jobs", "plan", "cli", "--wait", WAIT_S, "-o", plan)["file"] == str(plan)
     assert run("verify", plan)["verified"]
     assert run("jobs", "show", "cli")["status"] == "planned"
+    assert run("jobs", "hold", "cli")["hold"]["who"] == "operator-1"
+    assert run("jobs", "show", "cli")["hold"]["who"] == "operator-1"
+    assert run("jobs", "accept", "cli") == {"name": "cli", "published": None, "hold": None}
     assert "cli" in {each["name"] for each in run("jobs", "list")["jobs"]}
     assert run("networks", "show", "mesh")["decisions"][0]["published"]
     assert run("jobs", "delete", "cli")["deleted"] and run("networks", "delete", "mesh")["deleted"]

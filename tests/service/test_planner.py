@@ -11,10 +11,11 @@ pytest.importorskip("alembic")
 
 import stretto as st
 from stretto.formats.native import plan_from_text
-from stretto.service import jobs, networks, published
+from stretto.service import holding, jobs, networks, published
 from stretto.service.database import Database, NotLeader
 from stretto.service.documents import parse_job
 from stretto.service.listening import Sensitivity
+from stretto.service.networks import Conflict
 from stretto.service.optical.failing import without
 from stretto.service.planner import Planner, Settings
 from stretto.service.publishing import Publishing
@@ -57,14 +58,14 @@ class Controller:
         """What the planner tells while it does what is to be done."""
         self.events.clear()
         self.again_at = self.planner.work()
-        return [event for event in self.events if event["event"] in ("published", "held", "telemetry")]
+        return [event for event in self.events if event["event"] in ("published", "proposed", "held", "telemetry")]
 
     def plan(self, job, version=None):
         row = self.read(published.published_plan, job, version)
         return self.read(published.find_plan, row.digest)
 
-    def report(self, rate):
-        self.write(networks.keep_samples, "net", [Sample("gpu0", "gpu1", CAPACITY, rate, self.now)])
+    def report(self, rate, src="gpu0", dst="gpu1"):
+        self.write(networks.keep_samples, "net", [Sample(src, dst, CAPACITY, rate, self.now)])
 
 
 @pytest.fixture
@@ -223,3 +224,60 @@ def test_a_job_on_planes_gets_a_plan_without_a_port_that_failed(tmp_path):
     controller.work()
     left = controller.plan("job")
     assert {*left.plane.tolist()} == {1} and verify(left).ok
+
+
+def slower(controller, rate, *link):
+    controller.report(rate, *link)
+    controller.now += 5.0
+    return controller.work()[-1]
+
+
+def test_a_job_that_is_held_keeps_its_plan_and_is_offered_the_newest(controller):
+    for job in ("a", "b"):
+        controller.put(job, ALLREDUCE)
+    controller.work()
+    held, other = (controller.plan(job).digest() for job in ("a", "b"))
+    controller.write(holding.hold_job, "a", "alice", controller.now)
+    event = slower(controller, 1e9)
+    first = event["proposed"]["a"]
+    assert event["event"] == "published" and event["jobs"] == {"b": 2}
+    assert controller.plan("a").digest() == held and controller.plan("b").digest() != other
+    second = slower(controller, 1e9, "gpu1", "gpu0")["proposed"]["a"]
+    (row,) = controller.read(holding.proposed_plans).values()
+    assert (row.decision, row.job_version) == (second, 1) and "gpu1→gpu0" in row.why
+    with pytest.raises(
+        Conflict, match=f"proposal {first} to job 'a' is no more: proposal {second} has taken its place"
+    ):
+        controller.write(holding.accept_plan, "a", first, False, controller.now)
+    assert controller.write(holding.accept_plan, "a", second, True, controller.now) == 2
+    assert controller.read(published.published_plan, "a").content == row.content != held
+    assert controller.read(holding.proposed_plans) == {} and {*controller.read(holding.held_jobs)} == {"a"}
+    with pytest.raises(Conflict, match="nothing is proposed"):
+        controller.write(holding.accept_plan, "a", second, True, controller.now)
+
+
+def test_what_is_proposed_is_withdrawn_when_it_is_the_plan_that_the_job_has(controller):
+    controller.put("a", ALLREDUCE)
+    controller.work()
+    controller.write(holding.hold_job, "a", "alice", controller.now)
+    assert slower(controller, 1e9)["event"] == "proposed"
+    assert {*controller.read(holding.proposed_plans)} == {"a"}
+    assert slower(controller, 10e9)["event"] == "held"
+    assert controller.read(holding.proposed_plans) == {}
+    assert controller.read(published.published_plan, "a").version == 1
+    assert slower(controller, 1e9)["event"] == "proposed"
+    assert controller.write(holding.accept_plan, "a", None, False, controller.now) == 2
+    assert slower(controller, 10e9)["jobs"] == {"a": 3}  # held no more
+
+
+def test_a_job_that_is_held_and_changes_gets_the_plan_that_it_needs(controller):
+    controller.put("a", ALLREDUCE)
+    controller.write(holding.hold_job, "a", "alice", controller.now)
+    assert controller.work()[-1]["jobs"] == {"a": 1}  # held or not: it has none
+    slower(controller, 1e9)
+    controller.put("a", GATHER)
+    assert controller.read(holding.proposed_plans) == {}  # it was for another job
+    assert controller.work()[-1]["jobs"] == {"a": 2}
+    assert slower(controller, 10e9)["proposed"].keys() == {"a"}
+    controller.write(jobs.delete_job, "a")
+    assert controller.read(holding.proposed_plans) == controller.read(holding.held_jobs) == {}

@@ -140,11 +140,12 @@ def test_old_samples_are_forgotten_but_for_the_last_of_each_link(store):
 def test_tables_of_a_later_version_are_refused(store):
     database, _ = store
     with database.engine.begin() as connection:
+        newest = connection.scalar(text("SELECT version_num FROM alembic_version"))
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     with pytest.raises(InputError, match="not of this version of stretto"):
         Database(database.url)
     with database.engine.begin() as connection:
-        connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
+        connection.execute(text("UPDATE alembic_version SET version_num = :newest"), {"newest": newest})
 
 
 def test_a_database_of_another_kind_is_refused():

@@ -144,6 +144,11 @@ def show_job(
     def show() -> None:
         status = found["status"] + (f": {found['reason']}" if found["reason"] else "")
         rows = [("network", found["network"]), ("version", str(found["version"])), ("status", status)]
+        if found["hold"]:
+            rows.append(("hold", f"{found['hold']['who']} holds its plan since {_moment(found['hold']['at'])}"))
+        if found["proposed"]:
+            proposed = found["proposed"]
+            rows.append((f"proposal {proposed['proposal']}", f"{_moment(proposed['proposed_at'])}: {proposed['why']}"))
         rows += [(f"plan {v['version']}", f"{_moment(v['published_at'])}: {v['why']}") for v in found["plan_versions"]]
         print_table(f"job {name}", ("", ""), rows)
 
@@ -172,6 +177,34 @@ def delete_job(
     """End a job."""
     _controller(controller, token, authorities).delete_job(name)
     answer(as_json, {"name": name, "deleted": True}, lambda: print_line(f"job {name} has ended"))
+
+
+@jobs.command("hold")
+def hold_job(
+    name: Name, controller: Url, token: Token = None, authorities: Authorities = None, as_json: arguments.Json = False
+) -> None:
+    """Let a job keep the version of its plan: newer plans are proposed, until one is accepted."""
+    data = _controller(controller, token, authorities).hold_job(name)
+    answer(as_json, data, lambda: print_line(f"job {name} keeps its plan; newer ones are proposed"))
+
+
+@jobs.command("accept")
+def accept_plan(
+    name: Name,
+    controller: Url,
+    proposal: Annotated[
+        int | None, Option(help="The proposal, as `jobs show` names it; refused if there is another one by now.", min=1)
+    ] = None,
+    hold: Annotated[bool, Option("--hold", help="Hold the job on: accept this plan alone.")] = False,
+    token: Token = None,
+    authorities: Authorities = None,
+    as_json: arguments.Json = False,
+) -> None:
+    """Publish the plan that is proposed to a job that was held; it gets later plans without being asked."""
+    data = _controller(controller, token, authorities).accept_plan(name, proposal, hold)
+    done = "has no new plan" if data["published"] is None else f"has version {data['published']} of its plan"
+    then = "newer ones are proposed" if data["hold"] else "it gets newer ones as they come"
+    answer(as_json, data, lambda: print_line(f"job {name} {done}; {then}"))
 
 
 @jobs.command("plan")

@@ -129,6 +129,21 @@ class Controller:
         """End a job."""
         self._ask("DELETE", f"/jobs/{quote(name, '')}")
 
+    def hold_job(self, name: str) -> Any:
+        """Let a job keep the version of its plan; newer ones are proposed."""
+        return self._ask("POST", f"/jobs/{quote(name, '')}/hold")
+
+    def accept_plan(self, name: str, proposal: int | None = None, hold: bool = False) -> Any:
+        """Publish the plan that is proposed to a job.
+
+        Args:
+            proposal: the one that the caller has seen; where another one has taken its place, the code is
+                ``conflict``.
+            hold: whether the job stays held; else it gets later plans without being asked.
+        """
+        said = {"hold": hold} | ({} if proposal is None else {"proposal": proposal})
+        return self._ask("POST", f"/jobs/{quote(name, '')}/accept", said)
+
     def plan(
         self, name: str, *, version: int | None = None, known: int | None = None, wait_s: float = 0.0
     ) -> dict[str, Any] | None:

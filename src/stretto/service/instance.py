@@ -22,7 +22,7 @@ from .metrics import Metrics
 from .networks import Conflict
 from .planner import Settings
 from .planning_process import PlanningProcess
-from .published import newest_publication, published_since
+from .published import newest_versions
 from .telemetry.asking import Asking
 from .telemetry.intake import Intake, links_of
 from .telemetry.samples import Link, Sample
@@ -191,24 +191,28 @@ class Instance:
         self.metrics.count(event)
         self.metrics.busy.set(0 if event["event"] == "idle" else 1)
         LOG.log(logging.DEBUG if event["event"] in ("idle", "planned") else logging.INFO, "%s", _words(event))
-        jobs = [*event.get("jobs", ()), *event.get("refused", ())] if event["event"] in ("published", "held") else []
+        if event["event"] in ("published", "proposed", "held"):
+            self.tell([*event["jobs"], *event["refused"]])
+
+    def tell(self, jobs: Sequence[str]) -> None:
+        """Wake who waits for the plans of these jobs; called in a thread."""
         if jobs and self._loop is not None:
             with suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self.news.tell, jobs)
 
     async def _follow(self) -> None:
         """Look for news in the store while this instance is not the leader and somebody waits."""
-        seen = 0
+        seen: dict[str, int] = {}
         while True:
             await asyncio.sleep(FOLLOW_S)
             if self.term or not self.news.awaited:
-                seen = 0
+                seen = {}
                 continue
             with suppress(DatabaseGone):
-                seen, jobs = await asyncio.to_thread(self._published_after, seen)
-                self.news.tell(jobs)
+                newest = await asyncio.to_thread(self._newest_versions)
+                self.news.tell([job for job, version in newest.items() if version != seen.get(job)])
+                seen = newest
 
-    def _published_after(self, seen: int) -> tuple[int, list[str]]:
+    def _newest_versions(self) -> dict[str, int]:
         with self.database.read() as connection:
-            newest = newest_publication(connection)
-            return newest, published_since(connection, seen) if newest > seen else []
+            return newest_versions(connection)

@@ -6,11 +6,11 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Select, insert, select, update
+from sqlalchemy import Connection, Select, delete, insert, select, update
 
 from .documents import Job, parse_job
 from .networks import Missing, check_version
-from .schema import job_versions, jobs
+from .schema import holds, job_versions, jobs, proposals
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,7 @@ def put_job(connection: Connection, name: str, given: Job, now: float, expected:
         connection.execute(insert(jobs).values(name=name, plan_version=0, **values))
     else:
         connection.execute(update(jobs).where(jobs.c.name == name).values(**values))
+    connection.execute(delete(proposals).where(proposals.c.job == name))  # they were for the job as it was
     connection.execute(
         insert(job_versions).values(job=name, version=version, document=json.dumps(given.document), at=now)
     )  # fmt: skip
@@ -72,6 +73,8 @@ def put_job(connection: Connection, name: str, given: Job, now: float, expected:
 def delete_job(connection: Connection, name: str) -> None:
     """End a job. The versions of its plan stay for those that still run them."""
     job(connection, name)
+    for table in (holds, proposals):
+        connection.execute(delete(table).where(table.c.job == name))
     connection.execute(update(jobs).where(jobs.c.name == name).values(deleted=True))
 
 

@@ -30,6 +30,9 @@ class Metrics:
             "stretto_published_plan_versions", "Versions of plans published", ("network",), registry=registry
         )
         self._held = Counter("stretto_held_plans", "New plans that gained too little", ("network",), registry=registry)
+        self._proposed = Counter(
+            "stretto_proposed_plans", "New plans proposed to jobs that are held", ("network",), registry=registry
+        )
         self._planned = Counter("stretto_planned_collectives", "Collectives planned alone", registry=registry)
         self._cpu = Counter("stretto_planning_cpu_seconds", "CPU time of plans", registry=registry)
         self._deaths = Counter("stretto_planner_deaths", "Ends of the planner's process", registry=registry)
@@ -44,8 +47,9 @@ class Metrics:
         """Count what the planner tells."""
         kind = event["event"]
         self._cpu.inc(event.get("cpu_s", 0.0))
-        if kind == "published":
+        if kind in ("published", "proposed"):
             self._published.labels(event["network"]).inc(len(event["jobs"]))
+            self._proposed.labels(event["network"]).inc(len(event["proposed"]))
         elif kind == "held":
             self._held.labels(event["network"]).inc()
         elif kind == "planned":

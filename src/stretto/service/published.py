@@ -15,7 +15,7 @@ from ..formats.native import plan_from_text, plan_to_text, write_parquet_into
 from ..model.plan import Plan
 from .networks import Missing
 from .requests import ALONE, JOB, TOGETHER
-from .schema import decisions, jobs, plan_versions, plans, refusals
+from .schema import decisions, jobs, plan_versions, plans, proposals, refusals
 
 MOST_VERSIONS = 20
 """Versions of a job's plan that are kept; older ones are forgotten with their plans."""
@@ -125,7 +125,8 @@ def publish(
     connection: Connection, job: str, digest: str, decision: int, job_version: int, why: str,
     changed: Mapping[str, Any], now: float,
 ) -> int:  # fmt: skip
-    """Make a plan the newest version of a job's plan; its number."""
+    """Make a plan the newest version of a job's plan, whatever was proposed to it; its number."""
+    connection.execute(delete(proposals).where(proposals.c.job == job))
     version = int(connection.scalar(select(jobs.c.plan_version).where(jobs.c.name == job)) or 0) + 1
     connection.execute(
         insert(plan_versions).values(
@@ -163,14 +164,9 @@ def plan_history(connection: Connection, job: str) -> list[Row[Any]]:
     return [*connection.execute(asked)]
 
 
-def newest_publication(connection: Connection) -> int:
-    """A number that grows with each published version."""
-    return int(connection.scalar(select(func.max(plan_versions.c.decision))) or 0)
-
-
-def published_since(connection: Connection, decision: int) -> list[str]:
-    """The jobs with versions by decisions after that one."""
-    return [*connection.scalars(select(plan_versions.c.job).where(plan_versions.c.decision > decision).distinct())]
+def newest_versions(connection: Connection) -> dict[str, int]:
+    """By job the newest version of its plan."""
+    return {row.name: row.plan_version for row in connection.execute(select(jobs.c.name, jobs.c.plan_version))}
 
 
 def forget_old(connection: Connection, network: str) -> None:
@@ -183,7 +179,8 @@ def forget_old(connection: Connection, network: str) -> None:
         )
     )
     used = select(plan_versions.c.digest).where(plan_versions.c.digest == plans.c.digest).exists()
-    connection.execute(delete(plans).where(plans.c.part == JOB, ~used))
+    proposed = select(proposals.c.digest).where(proposals.c.digest == plans.c.digest).exists()
+    connection.execute(delete(plans).where(plans.c.part == JOB, ~used, ~proposed))
     last = select(func.max(decisions.c.id)).where(decisions.c.published).group_by(decisions.c.network)
     kept = select(decisions.c.digest).where(decisions.c.id.in_(last))
     connection.execute(delete(plans).where(plans.c.part == TOGETHER, plans.c.digest.not_in(kept)))

@@ -18,6 +18,7 @@ from ..model.plan import Plan
 from ..model.units import format_time
 from ..simulate import simulate
 from .database import Database
+from .holding import held_jobs, propose, proposed_plans, withdraw
 from .jobs import all_jobs
 from .networks import Missing, network
 from .published import (
@@ -114,6 +115,7 @@ class Publishing:
             parts = self._parts(connection, whole) if whole is not None and verdict.publishes else {}
         stored = Stored.of(whole.plan) if whole is not None and verdict.publishes else None
         versions: dict[str, int] = {}
+        proposed: dict[str, int] = {}
         with self._database.write(self._term) as connection:
             try:
                 if network(connection, name).version != state.network.version:
@@ -130,14 +132,25 @@ class Publishing:
                 "refused": json.dumps(refused), "digest": whole.digest if whole else "", "published": verdict.publishes,
                 "before_s": verdict.before_s, "after_s": verdict.after_s, "why": verdict.why, "at": now,
             })  # fmt: skip
+            held, waiting = held_jobs(connection), proposed_plans(connection)
+            if whole is not None and stored is not None:
+                for job in held.keys() & waiting.keys() & whole.numbers.keys() - parts.keys():
+                    withdraw(connection, job)  # it would be the plan that the job has
             unchanged = {job.name: job.version for job in all_jobs(connection, name)}
             for job, part in parts.items():
-                if unchanged.get(job) == state.jobs[job].version:
-                    versions[job] = part.publish(connection, decision, state.jobs[job].version, verdict.why, now)
+                job_version = state.jobs[job].version
+                if unchanged.get(job) != job_version:
+                    continue
+                if job not in held or part.before_job_version != job_version:
+                    versions[job] = part.publish(connection, decision, job_version, verdict.why, now)
+                elif job not in waiting or waiting[job].content != part.stored.content:
+                    part.propose(connection, decision, job_version, verdict.why, now)
+                    proposed[job] = decision
             forget_old(connection, name)
         self._tell({
-            "event": "published" if versions else "held", "network": name, "jobs": versions, "why": verdict.why,
-            "refused": dict(refused), "effort": effort, "cpu_s": cpu_s,
+            "event": "published" if versions else "proposed" if proposed else "held", "network": name,
+            "jobs": versions, "proposed": proposed, "why": verdict.why, "refused": dict(refused), "effort": effort,
+            "cpu_s": cpu_s,
         })  # fmt: skip
         return True
 
@@ -181,25 +194,39 @@ class Publishing:
                 ],
             }  # fmt: skip
             request, changed = job_document(whole.digest, numbers), _changed(before, times_s)
-            parts[job] = Part(job, Stored.of(plan), request, facts, changed)
+            was = None if before is None else int(before.job_version)
+            parts[job] = Part(job, Stored.of(plan), request, facts, changed, was)
         return parts
 
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """What one job gets: its plan, the request for that, facts about it, and what changed."""
+    """What one job gets: its plan, the request for that, facts about it, and what changed.
+
+    Attributes:
+        before_job_version: the version of the job for which the plan before was made; None if there is none.
+    """
 
     job: str
     stored: Stored
     request: dict[str, Any]
     facts: dict[str, Any]
     changed: dict[str, Any]
+    before_job_version: int | None
 
     def publish(self, connection: Connection, decision: int, job_version: int, why: str, now: float) -> int:
         """Keep the plan and make it the job's; the number of its version."""
+        digest = self._keep(connection, now)
+        return publish(connection, self.job, digest, decision, job_version, why, self.changed, now)
+
+    def propose(self, connection: Connection, decision: int, job_version: int, why: str, now: float) -> None:
+        """Keep the plan and propose it to the job."""
+        propose(connection, self.job, self._keep(connection, now), decision, job_version, why, self.changed, now)
+
+    def _keep(self, connection: Connection, now: float) -> str:
         digest = digest_of(self.request)
         keep_plan(connection, digest, self.request, self.stored, self.facts, now)
-        return publish(connection, self.job, digest, decision, job_version, why, self.changed, now)
+        return digest
 
 
 def _changed(before: Row[Any] | None, times_s: Sequence[float]) -> dict[str, Any]:

@@ -13,7 +13,8 @@ from sqlalchemy import Connection, Row, select
 
 from .. import __version__
 from ..model.errors import InputError
-from . import jobs, networks, published
+from ..topologies.values import check_keys, count, shown
+from . import holding, jobs, networks, published
 from .access import JOB, OPERATOR, READ
 from .calls import Answer, Call, Handler, Refused
 from .documents import check_name, parse_job, parse_network, parse_samples
@@ -30,6 +31,8 @@ EXAMPLE_NETWORK = {
 }  # fmt: skip
 EXAMPLE_JOB = {"network": "two", "collectives": [{"kind": "allreduce", "size": "64MB", "times": 10}], "weight": 2}
 EXAMPLE_TELEMETRY = {"time": "2026-01-31T12:00:00Z", "links": [{"src": "a", "dst": "b", "bandwidth": "500MB/s"}]}
+
+EXAMPLE_ACCEPT = {"proposal": 17, "hold": True}
 
 
 @dataclass(frozen=True)
@@ -135,13 +138,42 @@ def get_job(call: Call) -> Answer:
         job = jobs.job(connection, call.names["name"])
         reason = _reason(connection, job)
         rows = published.plan_history(connection, job.name)
+        held, proposed = holding.held_jobs(connection).get(job.name), holding.proposed_plans(connection).get(job.name)
     versions = [{"version": r.version, "digest": r.digest, "why": r.why, "published_at": r.at} for r in rows]
     data = {
         "name": job.name, "version": job.version, "network": job.network, "job": job.document, "at": job.at,
         "status": "refused" if reason else "planned" if job.plan_version else "waiting", "reason": reason,
         "plan_version": job.plan_version, "plan_versions": versions,
+        "hold": None if held is None else vars(held), "proposed": None if proposed is None else _proposal(proposed),
     }  # fmt: skip
     return Answer(data=data, headers={"ETag": f'"{job.version}"'})
+
+
+def _proposal(row: Row[Any]) -> dict[str, Any]:
+    """A plan that is proposed; ``proposal`` is what :func:`post_accept` wants to be told."""
+    said = {"proposal": row.decision, "digest": row.digest, "why": row.why, "proposed_at": row.at}
+    return said | {"changed": json.loads(row.changed), "collectives": json.loads(row.facts)["collectives"]}
+
+
+def post_hold(call: Call) -> Answer:
+    with call.write() as connection:
+        held = holding.hold_job(connection, call.names["name"], call.caller.name, time.time())
+    return Answer(data={"name": call.names["name"], "hold": vars(held)})
+
+
+def post_accept(call: Call) -> Answer:
+    """Publish what is proposed to a job, and hold it no more unless the body says so."""
+    name, said = call.names["name"], call.data if call.content else {}
+    check_keys(said, ("proposal", "hold"), "body")
+    seen = None if said.get("proposal") is None else count(said["proposal"], "'proposal'", "body", 1, 10**15)
+    holds_on = said.get("hold", False)
+    if not isinstance(holds_on, bool):
+        raise InputError(f"'hold' must be true or false, not {shown(holds_on)}", "body")
+    with call.write(detail=json.dumps(said)) as connection:
+        version = holding.accept_plan(connection, name, seen, holds_on, time.time())
+        held = holding.held_jobs(connection).get(name)
+    call.instance.tell([name])
+    return Answer(data={"name": name, "published": version, "hold": None if held is None else vars(held)})
 
 
 def _reason(connection: Connection, job: jobs.JobVersion) -> str | None:
@@ -248,6 +280,9 @@ ROUTES = (
     Route("GET", "/jobs/{name}", READ, get_job, "A job and the versions of its plan", {}),
     Route("PUT", "/jobs/{name}", JOB, put_job, "Make or replace a job", {}, EXAMPLE_JOB),
     Route("DELETE", "/jobs/{name}", JOB, delete_job, "End a job", {}),
+    Route("POST", "/jobs/{name}/hold", OPERATOR, post_hold, "Let a job keep the version of its plan", {}),
+    Route("POST", "/jobs/{name}/accept", OPERATOR, post_accept,
+          "Publish the plan that is proposed to a job, and hold it no more unless `hold` is true", {}, EXAMPLE_ACCEPT),
     Route("GET", "/jobs/{name}/plan", READ, get_job_plan, "The plan of a job",
           {"version": "by default the newest",
            "wait": "seconds to wait for that version, or for one that If-None-Match does not name"}, waits=True),

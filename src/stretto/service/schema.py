@@ -124,6 +124,28 @@ plan_versions = Table(
     Index("plan_versions_by_digest", "digest"),
 )  # fmt: skip
 
+holds = Table(
+    "holds", TABLES,
+    Column("job", Text, primary_key=True),  # it keeps the version of its plan
+    Column("who", Text, nullable=False),
+    Column("at", Double, nullable=False),
+    ForeignKeyConstraint(["job"], ["jobs.name"]),
+)  # fmt: skip
+
+proposals = Table(
+    "proposals", TABLES,
+    Column("job", Text, primary_key=True),  # which would have this plan, were it not held
+    Column("digest", Text, nullable=False),
+    Column("decision", BigInteger, nullable=False),
+    Column("job_version", Integer, nullable=False),
+    Column("why", Text, nullable=False),
+    Column("changed", Text, nullable=False),
+    Column("at", Double, nullable=False),
+    ForeignKeyConstraint(["job"], ["jobs.name"]),
+    ForeignKeyConstraint(["digest"], ["plans.digest"]),
+    ForeignKeyConstraint(["decision"], ["decisions.id"]),
+)  # fmt: skip
+
 telemetry = Table(
     "telemetry", TABLES,
     Column("network", Text, primary_key=True),
