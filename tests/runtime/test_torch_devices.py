@@ -5,6 +5,7 @@ The ranks are objects of one process. Inside a site gloo moves host memory, as i
 
 from __future__ import annotations
 
+import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -317,3 +318,24 @@ def test_a_batch_of_messages_is_one_operation_of_a_backend_beside(monkeypatch):
     recorder = dist.group.WORLD._get_backend(tensor.device)
     dist.destroy_process_group()
     assert recorder.asked == ["begin", ("send", 0, 4), ("recv", 0, 5), "end", "shutdown"]
+
+
+def test_a_trace_has_what_crosses_between_sites(monkeypatch, tmp_path):
+    monkeypatch.setenv("STRETTO_TOPOLOGY", "sites:2,2")
+    monkeypatch.setenv("STRETTO_INNER", "gloo")
+    monkeypatch.setenv("STRETTO_TRACE", str(tmp_path))
+    monkeypatch.setattr(segments, "STAGE_BYTES", 256)
+    ranks = made()
+    tensors = put(rows(1001))
+    done(g.allreduce([t]) for g, t in zip(ranks, tensors))
+    with ThreadPoolExecutor(RANKS) as pool:
+        list(pool.map(lambda g: g.shutdown(), ranks))
+    said = [json.loads((tmp_path / f"rank{r}.jsonl").read_text()) for r in range(RANKS)]
+    sent = {(row, r, to) for r, line in enumerate(said) for row, to, *_ in line["sent"]}
+    arrived = {(row, source, r) for r, line in enumerate(said) for row, source, *_ in line["arrived"]}
+    assert sent == arrived and sent and all((a < 2) != (b < 2) for _, a, b in sent)
+    assert all(len(line[side]) == len({row for row, *_ in line[side]}) for line in said for side in ("sent", "arrived"))
+    for line in said:
+        assert line["kind"] == "allreduce"
+        for _, _, first_s, last_s in line["sent"] + line["arrived"]:
+            assert line["began_s"] <= first_s <= last_s <= line["ended_s"]

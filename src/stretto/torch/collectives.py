@@ -5,8 +5,6 @@ calls. Anything else is a job for the group's own thread: to connect, to plan, a
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,18 +16,17 @@ from torch import Tensor
 
 from ..choose.expected import LEAST_BYTES
 from ..choose.library import Library, Recipe
-from ..lower import Program
 from ..model.arrays import Int64
 from ..model.kinds import BY_NAME
 from ..runtime.execute import execute
 from ..runtime.native.engine import Engine
 from ..runtime.native.inputs import Places
 from ..runtime.native.runs import Run
-from ..runtime.recorded import Trace
 from .calls import code_of
 from .links import Links
 from .plans import Plans
 from .tensors import OPS, array_of, divide, number_type, plain, plain_copy, reducer
+from .traces import Traces
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 """The arguments of :meth:`Collectives.run`, by place and by name."""
@@ -64,7 +61,12 @@ class Job:
 
 
 class Collectives:
-    """Runs a group's collectives; records them in the folder that ``STRETTO_TRACE`` names."""
+    """Runs a group's collectives.
+
+    Attributes:
+        plans: what it runs.
+        traces: where it says what they did.
+    """
 
     def __init__(self, library: Library, links: Links) -> None:
         self._library, self._links = library, links
@@ -72,10 +74,7 @@ class Collectives:
         self._jobs: dict[Any, Job] = {}
         self._last: Run | None = None
         self._unseen: tuple[str, int, Job, Run] | None = None
-        folder = os.environ.get("STRETTO_TRACE")
-        if folder:
-            os.makedirs(folder, exist_ok=True)
-        self._traces = open(os.path.join(folder, f"rank{library.rank}.jsonl"), "a") if folder else None  # noqa: SIM115
+        self.traces = Traces(library)
 
     def begin(self, calls: Sequence[Call]) -> list[Run] | None:
         """Give collectives to the compiled loop if they were called before and their tensors can be used as they are.
@@ -83,7 +82,7 @@ class Collectives:
         Args:
             calls: for each the arguments of :meth:`run`.
         """
-        if self._traces is not None:
+        if self.traces.wanted:
             return None
         loop = self._links.loop()
         if loop is None:
@@ -206,7 +205,7 @@ class Collectives:
         self._links.control(kind, program.plan, job.call)
         loop = self._links.loop()
         if loop is not None:
-            trace = self._start(loop, job, inputs, results, timeout_s).result(job.watched or self._traces is not None)
+            trace = self._start(loop, job, inputs, results, timeout_s).result(job.watched or self.traces.wanted)
         else:
             trace = execute(
                 mesh,
@@ -221,8 +220,7 @@ class Collectives:
             )
         if job.watched:
             self.plans.look(kind, job.size_bytes, root, recipe, job.sizes, trace)
-        if self._traces is not None:
-            self._traces.write(self._record(kind, program, began_s, trace) + "\n")
+        self.traces.add(kind, program, began_s, trace)
         for p, t in wanted.items():
             if results[p] is not t:
                 t.copy_(results[p])
@@ -231,23 +229,7 @@ class Collectives:
 
     def close(self) -> None:
         self.plans.close()
-        if self._traces is not None:
-            self._traces.close()
-
-    def _record(self, kind: str, program: Program, began_s: float, trace: Trace) -> str:
-        """A line of the trace: for each transfer here its row, the other rank, and seconds of first and last byte."""
-        rank = {node: r for r, node in enumerate(self._library.nodes)}
-        sent = [
-            [row, rank[to], began_s + began, began_s + trace.gone_s[row]]
-            for row, began in trace.sent_s.items()
-            for to in program.steps.sends[row].to
-        ]
-        arrived = [
-            [row, rank[receive.source], began_s + trace.coming_s[row], began_s + trace.arrived_s[row]]
-            for row, receive in program.steps.receives.items()
-        ]
-        span = {"began_s": began_s, "ended_s": time.monotonic()}
-        return json.dumps({"kind": kind, "rank": self._library.rank, **span, "sent": sent, "arrived": arrived})
+        self.traces.close()
 
 
 def _parts(tensors: Mapping[int, Tensor], chunks: Any, piece: Any, low: Any, high: Any) -> dict[int, Any]:

@@ -8,6 +8,7 @@ adds up on the device. Calls wait for nothing: a result is there for the caller'
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -21,12 +22,12 @@ from ..choose.library import Library, Recipe
 from ..model.errors import PeerFailed
 from ..model.kinds import BY_NAME
 from .calls import code_of
+from .collectives import Collectives
 from .device_messages import DeviceMessages
 from .driver import driver_of
 from .inner import Inner, inner_backend
 from .links import Links
 from .pending import Order, Pending
-from .plans import Plans
 from .rounds import Execution, Part, RoundProgram
 from .staging import Staging
 from .tensors import OPS, divide, plain, plain_copy, reducer
@@ -36,6 +37,7 @@ class Devices:
     """One rank's collectives on one device, which the group's thread runs in the order of the calls.
 
     Args:
+        collectives: those of tensors in host memory, whose plans and traces it shares.
         store: where the ranks of a site meet.
         members: the numbers in the world of the ranks of the group.
         failed: called when a message fails.
@@ -48,13 +50,14 @@ class Devices:
         device: torch.device,
         library: Library,
         links: Links,
-        plans: Plans,
+        collectives: Collectives,
         store: Any,
         members: Sequence[int],
         timeout_s: float,
         failed: Callable[[PeerFailed], None],
     ) -> None:
-        self._library, self._links, self._plans, self._store = library, links, plans, store
+        self._library, self._links, self._store = library, links, store
+        self._plans, self._traces = collectives.plans, collectives.traces
         self._members, self._timeout_s = members, timeout_s
         self._driver = driver_of(device)
         self._stream = self._driver.stream()
@@ -108,6 +111,7 @@ class Devices:
         low, high = recipe.cut.edges(counts)
         results = {p: t if plain(t) else torch.empty(t.shape, dtype=dtype, device=t.device) for p, t in wanted.items()}
         node = {v: r for r, v in enumerate(self._library.nodes)}
+        began_s = time.monotonic()
         self._staging.begin(
             mesh,
             recipe.program,
@@ -127,7 +131,8 @@ class Devices:
             with contextlib.suppress(PeerFailed):
                 self._staging.fail(failure)
             raise failure from error
-        self._staging.end()
+        segments, trace = self._staging.end()
+        self._traces.add(kind, segments, began_s, trace)
         for p, t in wanted.items():
             if results[p] is not t:
                 t.copy_(results[p])

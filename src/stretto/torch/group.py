@@ -79,10 +79,8 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._order = Order(f"stretto-{rank}", self._links.blame)
         self._links.on_failure = self._order.note
         self._message_failed = partial(_message_failed, self._links, self._order)
-        plans, failed = self._collectives.plans, self._message_failed
-        self._serving = Serving(
-            lambda: configured(own()), library, self._links, plans, store, ranks, self._timeout_s, failed
-        )
+        uses, failed = (library, self._links, self._collectives), self._message_failed
+        self._serving = Serving(lambda: configured(own()), *uses, store, ranks, self._timeout_s, failed)
         self.compressed = BetweenSites(library, self._collectives, self._links, self._order, self._timeout_s)
         self._monitored = MonitoredBarrier(rank, self._links)
         self._name = self._text = ""

@@ -15,9 +15,9 @@ from torch import Tensor
 from ..choose.library import Library
 from ..model.errors import PeerFailed, Unsupported
 from .backends import OWN, group_of
+from .collectives import Collectives
 from .devices import Devices
 from .links import Links
-from .plans import Plans
 
 
 def by_device(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -47,6 +47,7 @@ class Serving:
 
     Args:
         config: gives the backend of each type of devices; None where PyTorch does not know the group.
+        collectives: those of tensors in host memory.
         members: the numbers in the world of the ranks of the group.
         failed: called when a message of an accelerator's tensor fails.
     """
@@ -56,13 +57,14 @@ class Serving:
         config: Callable[[], Mapping[str, str] | None],
         library: Library,
         links: Links,
-        plans: Plans,
+        collectives: Collectives,
         store: Any,
         members: Sequence[int],
         timeout_s: float,
         failed: Callable[[PeerFailed], None],
     ) -> None:
-        self._config, self._library, self._links, self._plans, self._store = config, library, links, plans, store
+        self._config, self._library, self._links, self._store = config, library, links, store
+        self._collectives = collectives
         self._members, self._timeout_s, self._failed = list(members), timeout_s, failed
         self._known: Mapping[str, str] | None = None
         self._devices: dict[torch.device, Devices] = {}
@@ -96,7 +98,7 @@ class Serving:
         """This group's part for the accelerator on which a tensor is."""
         device = tensor.device
         if device not in self._devices:
-            parts = self._library, self._links, self._plans, self._store, self._members, self._timeout_s
+            parts = self._library, self._links, self._collectives, self._store, self._members, self._timeout_s
             self._devices[device] = Devices(device, *parts, self._failed)
         return self._devices[device]
 

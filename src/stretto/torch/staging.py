@@ -17,6 +17,7 @@ from ..model.errors import PeerFailed
 from ..runtime.execute import execute
 from ..runtime.gate import Gate
 from ..runtime.mesh import Mesh
+from ..runtime.recorded import Trace
 from ..runtime.segments import Segments, segments_of
 from .driver import Driver
 from .pending import Order, Pending
@@ -52,7 +53,7 @@ class Staging:
             options: those of :func:`.execute.execute`.
         """
         segments = segments_of(program, crosses, sizes)
-        self._segments, self._targets = segments, dict[int, Tensor]()
+        self._segments, self._targets, self._trace = segments, dict[int, Tensor](), Trace()
         self._sent = self._driver.host_bytes(segments.sent_bytes)
         self._received = self._driver.host_bytes(segments.received_bytes)
         self._gate.begin()
@@ -69,7 +70,7 @@ class Staging:
 
         try:
             inputs, outputs = parts(sent, steps.held), parts(received, steps.wanted)
-            execute(mesh, segments, inputs, outputs, sizes=size, gate=self._gate, **options)
+            self._trace = execute(mesh, segments, inputs, outputs, sizes=size, gate=self._gate, **options)
         except BaseException as error:
             self._gate.end(error)
             self._failed()
@@ -121,11 +122,16 @@ class Staging:
         if self._last is not None:
             stream.wait_event(self._last)
 
-    def end(self) -> None:
-        """Wait until all has been sent; raises what ended the run early."""
+    def end(self) -> tuple[Segments, Trace]:
+        """Wait until all has been sent; raises what ended the run early.
+
+        Returns:
+            What was run, and when.
+        """
         run, self._run = self._run, None
         if run is not None:
             run.wait()
+        return self._segments, self._trace
 
     def fail(self, failure: PeerFailed) -> None:
         """End the run because of what happened at this rank, and wait for that."""
