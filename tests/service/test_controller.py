@@ -24,8 +24,6 @@ pytest.importorskip("prometheus_client")
 
 import stretto as st
 from controller_process import Served
-from postgres_cluster import cluster as cluster_of_postgres
-from postgres_cluster import installed
 from stretto.cli import app
 from stretto.formats.native import plan_from_text
 from stretto.model.errors import InputError
@@ -285,15 +283,18 @@ def test_the_command_line_asks_the_controller(cluster, tmp_path, monkeypatch):
 
 
 def test_nothing_that_was_acknowledged_is_lost_when_it_is_killed(tmp_path):
-    """Killed at random moments while clients write and the planner publishes."""
-    draw, known = random.Random(5), {}
+    """Killed at random moments while clients write, the planner publishes, and a job asks for its plan."""
+    draw, known, port = random.Random(5), {}, 0
     for _ in range(2):
-        served = Served(tmp_path)
+        served = Served(tmp_path, "--port", port)
+        port = int(served.url.rpartition(":")[2])
         client = served.client()
         client.put_network("net", NET.to_json())
         before = client.job("job0")["plan_version"] if known else 0
         known["job0"] = client.put_job("job0", {**JOB, "weight": draw.randint(1, 10**6)})["version"]
         client.plan("job0", known=before, wait_s=WAIT_S)
+        if not before:
+            asking = Asking(served.url, "job0")
         ended = threading.Timer(draw.uniform(0.0, 0.7), served.process.kill)
         ended.start()
         try:
@@ -306,6 +307,35 @@ def test_nothing_that_was_acknowledged_is_lost_when_it_is_killed(tmp_path):
         ended.join()
         served.kill()
         _check(Database(sqlite_url(tmp_path)), known)
+    versions = asking.end()
+    assert versions == sorted({*versions}) and versions[-1] > before  # after the restart, too
+    assert asking.failures == {"ControllerGone"}
+
+
+class Asking:
+    """A job that waits for each new version of its plan and fetches it, whatever becomes of the controller."""
+
+    def __init__(self, url, job):
+        self.client, self.job, self.failures = Controller(url, timeout_s=WAIT_S), job, set()
+        self.versions, self.ended = [], threading.Event()
+        self.thread = threading.Thread(target=self.ask)
+        self.thread.start()
+
+    def ask(self):
+        while not self.ended.is_set():
+            try:
+                said = self.client.plan(self.job, known=self.versions[-1] if self.versions else None, wait_s=5.0)
+                if said is not None:
+                    assert verify(plan_from_text(self.client.plan_text(said["digest"]), "plan")).ok
+                    self.versions.append(said["version"])
+            except Exception as error:
+                self.failures.add(type(error).__name__)
+                self.ended.wait(0.05)
+
+    def end(self):
+        self.ended.set()
+        self.thread.join()
+        return self.versions
 
 
 def _check(database, known):
@@ -322,29 +352,6 @@ def _check(database, known):
                 plan = published.find_plan(connection, row.digest)
                 assert plan.digest() == row.content and verify(plan).ok
     database.close()
-
-
-@pytest.mark.skipif(not installed(), reason="PostgreSQL is not installed: apt-get install postgresql")
-def test_another_instance_takes_over_when_the_leader_is_killed():
-    pytest.importorskip("psycopg")
-    with cluster_of_postgres() as url:
-        first, second = Served(url), Served(url)
-        try:
-            both = Controller(f"{first.url},{second.url}", timeout_s=WAIT_S)
-            both.put_network("net", NET.to_json())
-            both.put_job("a", JOB)
-            said = both.plan("a", wait_s=WAIT_S)
-            assert second.client().plan("a") == said and not second.client().health()["leader"]
-            waiting = second.client()
-            first.kill()
-            assert both.plan("a") == said
-            while not waiting.health()["leader"]:
-                assert waiting.plan("a", known=said["version"], wait_s=0.3) is None  # reads go on
-            both.put_job("a", {**JOB, "weight": 2})
-            assert both.plan("a", known=said["version"], wait_s=WAIT_S)["version"] == said["version"] + 1
-        finally:
-            first.kill()
-            second.stop()
 
 
 def test_it_does_not_listen_to_strangers_without_tls_and_tokens(tmp_path):

@@ -60,6 +60,11 @@ def serve(
     least_gain: Annotated[
         float, Option(help="Share of the mean completion that new plans must gain to replace others.", min=0.0, max=1.0)
     ] = 0.05,
+    gone_after: Annotated[
+        float,
+        Option(help="Seconds after which a database, or another instance that leads, counts as gone if it does not "
+               "answer.", min=1.0, max=3600.0),
+    ] = 5.0,
     most_bytes: Annotated[int, Option(help="Bytes of a request's body at most.", min=1000)] = 16_000_000,
     rate: Annotated[float, Option(help="Requests a second of one client at most, over time.", min=0.1)] = 100.0,
     as_json: arguments.Json = False,
@@ -95,7 +100,7 @@ def serve(
         database, data or _state_folder(), Address(host, port, tls_cert, tls_key, address, insecure),
         Tokens(token, tokens), Settings(effort, Sensitivity(threshold, hold), least_gain, planner),
         Limits(most_bytes, rate, max(1, int(4 * rate))), ready,
-        None if sources is None else read_sources(sources),
+        None if sources is None else read_sources(sources), gone_after,
     )  # fmt: skip
 
 

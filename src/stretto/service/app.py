@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -17,10 +18,12 @@ from starlette.exceptions import HTTPException
 from .. import __version__
 from ..model.errors import StrettoError
 from .access import Caller, Tokens
-from .calls import Answer, Call, Refused, error_answer, not_leader
-from .database import CONNECTIONS, NotLeader
+from .calls import Answer, Call, Refused, error_answer, not_leader, unless_known
+from .database import CONNECTIONS, DatabaseGone, NotLeader
 from .instance import Instance
 from .limits import Limits, Rates
+from .networks import Missing
+from .remembered import Remembered
 from .routes import ROUTES, Route
 
 LOG = logging.getLogger("stretto.service")
@@ -65,7 +68,7 @@ class Door:
 
     def __init__(self, instance: Instance, tokens: Tokens, limits: Limits) -> None:
         self._instance, self._tokens, self._limits = instance, tokens, limits
-        self._rates = Rates(limits)
+        self._rates, self._remembered = Rates(limits), Remembered()
         self._threads = ThreadPoolExecutor(CONNECTIONS, "requests")
 
     def endpoint(self, route: Route) -> Callable[[Request], Awaitable[Response]]:
@@ -94,7 +97,7 @@ class Door:
                 raise Refused(403, "forbidden", f"needs the role {route.role}; {caller.name} has {caller.role}")
             if route.waits:
                 return await self._waiting(route, call, request)
-            return 0.0, await self._in_thread(route.answer, call)
+            return 0.0, await self._in_thread(self._asked, route, call)
         except NotLeader:
             return 0.0, error_answer(await self._in_thread(not_leader, self._instance))
         except Exception as error:
@@ -104,6 +107,26 @@ class Door:
             if call is not None and route.method != "GET" and answer.status < 500:
                 await self._in_thread(_note, call, answer)
             return 0.0, answer
+
+    def _asked(self, route: Route, call: Call) -> Answer:
+        """The route's answer; while there is no database the last one, if the route's are kept."""
+        if not route.kept:
+            return unless_known(call, route.answer(call))
+        forms = call.headers.get("accept"), call.headers.get("accept-encoding")
+        asked = call.action, call.query.get("version"), forms
+        try:
+            answer = route.answer(call)
+        except DatabaseGone:
+            last = self._remembered.last(asked)
+            if last is None:
+                raise
+            self._instance.metrics.remembered.labels(route.path).inc()
+            return unless_known(call, replace(last, headers=last.headers | {"Stretto-Database": "gone"}))
+        except (Missing, Refused):
+            self._remembered.forget(asked)
+            raise
+        self._remembered.keep(asked, answer)
+        return unless_known(call, answer)
 
     def _caller(self, route: Route, request: Request) -> Caller:
         """Who asks, if that is not too often."""
@@ -150,7 +173,7 @@ class Door:
             future = news.expect(name)
             try:
                 try:
-                    answer = await self._in_thread(route.answer, call)
+                    answer = await self._in_thread(self._asked, route, call)
                 except Refused as error:
                     if error.code != "no_plan_yet":
                         raise

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from sqlalchemy import Connection, insert
@@ -38,7 +39,7 @@ class Answer:
     headers: dict[str, str] = field(default_factory=dict)
     media: str = "application/json"
 
-    @property
+    @cached_property
     def body(self) -> bytes:
         if isinstance(self.data, bytes):
             return self.data
@@ -118,6 +119,13 @@ class Call:
                 at=time.time(), who=self.caller.name, action=self.action, status=status, detail=detail[:500]
             )
         )
+
+
+def unless_known(call: Call, answer: Answer) -> Answer:
+    """An answer; 304 without a body where ``If-None-Match`` names its version."""
+    tag = answer.headers.get("ETag", "")
+    known = call.headers.get("if-none-match", "").strip()
+    return Answer(304, headers=answer.headers) if tag and known in (tag, tag.strip('"')) else answer
 
 
 def refusal(error: Exception) -> Refused:

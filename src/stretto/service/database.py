@@ -3,10 +3,14 @@
 A write is one transaction that begins with the fence: it locks the leader's row and compares its term with that of the
 instance that writes. So the writes of all instances follow one another, and an instance that is no longer the leader
 writes nothing, whatever it believes.
+
+While the database is gone one transaction in a second tries whether it is back, and all others fail at once.
 """
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,8 +23,11 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, OperationalError
 from ..model.errors import InputError, StrettoError
 from . import schema
 
-WAIT_S = 5.0
-"""Seconds to wait for a connection, and in SQLite for another writer."""
+GONE_AFTER_S = 5.0
+"""Seconds after which a database that does not answer is gone; in SQLite to wait for another writer."""
+
+AGAIN_S = 1.0
+"""Seconds after which a database that is gone is tried again."""
 
 CONNECTIONS = 16
 """Connections to the database that an instance keeps."""
@@ -42,14 +49,16 @@ class Database:
 
     Args:
         url: ``sqlite:////folder/file`` or ``postgresql://user@host/name``.
+        gone_after_s: seconds in which each statement must be answered.
     Raises:
         InputError: the URL is of no database that is served, or its tables are newer than this stretto.
         DatabaseGone: it cannot be reached.
     """
 
-    def __init__(self, url: str) -> None:
-        self.url = url
-        self.engine = _engine(url)
+    def __init__(self, url: str, gone_after_s: float = GONE_AFTER_S) -> None:
+        self.url, self.gone_after_s = url, gone_after_s
+        self.engine = _engine(url, gone_after_s)
+        self._outage = Outage()
         with failures():
             _migrate(self.engine)
         reads = {} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"}
@@ -63,7 +72,7 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """A transaction that sees one state of all tables."""
-        with failures(), self._reads.begin() as connection:
+        with self._outage.noted(), failures(), self._reads.begin() as connection:
             yield connection
 
     @contextmanager
@@ -73,7 +82,7 @@ class Database:
         Raises:
             NotLeader: the term is over; nothing was written.
         """
-        with failures(), self._writes.begin() as connection:
+        with self._outage.noted(), failures(), self._writes.begin() as connection:
             leader = schema.leader
             if connection.scalar(select(leader.c.term).where(leader.c.id == 1).with_for_update()) != term:
                 raise NotLeader("another instance is the leader")
@@ -86,7 +95,7 @@ class Database:
             address: URL at which others reach it.
         """
         leader = schema.leader
-        with failures(), self._writes.begin() as connection:
+        with self._outage.noted(), failures(), self._writes.begin() as connection:
             term = int(connection.scalar(select(leader.c.term).where(leader.c.id == 1).with_for_update()) or 0) + 1
             connection.execute(update(leader).values(term=term, address=address, since=now))
         return term
@@ -98,6 +107,37 @@ class Database:
 
     def close(self) -> None:
         self.engine.dispose()
+
+
+class Outage:
+    """Whether the database is gone, as transactions find it."""
+
+    def __init__(self) -> None:
+        self._reason = ""  # why it cannot be used now; "" while it can
+        self._again_at, self._trying = 0.0, threading.Lock()
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Note whether what is inside reaches the database.
+
+        Raises:
+            DatabaseGone: it did not; or it is gone, and somebody else tries or has just tried.
+        """
+        reason = self._reason
+        if reason and (time.monotonic() < self._again_at or not self._trying.acquire(blocking=False)):
+            raise DatabaseGone(reason)
+        try:
+            yield
+            self._reason = ""
+        except DatabaseGone as error:
+            self._reason, self._again_at = str(error), time.monotonic() + AGAIN_S
+            raise
+        except BaseException:
+            self._reason = ""
+            raise
+        finally:
+            if reason:
+                self._trying.release()
 
 
 @contextmanager
@@ -119,7 +159,7 @@ def sqlite_url(folder: Path) -> str:
     return f"sqlite:///{folder.absolute() / 'controller.sqlite'}"
 
 
-def _engine(url: str) -> Engine:
+def _engine(url: str, gone_after_s: float) -> Engine:
     try:
         parsed = make_url(url)
     except ArgumentError:
@@ -127,18 +167,17 @@ def _engine(url: str) -> Engine:
     name = parsed.get_backend_name()
     if name == "sqlite":
         engine = create_engine(
-            parsed, pool_size=CONNECTIONS, max_overflow=2, connect_args={"timeout": WAIT_S, "check_same_thread": False}
-        )
+            parsed, pool_size=CONNECTIONS, max_overflow=2,
+            connect_args={"timeout": gone_after_s, "check_same_thread": False},
+        )  # fmt: skip
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
     if name != "postgresql":
         raise InputError(f"{name} is not served; there are sqlite and postgresql", "database")
-    how: dict[str, Any] = {"connect_timeout": int(WAIT_S)}
-    return create_engine(
-        parsed.set(drivername="postgresql+psycopg"), pool_size=CONNECTIONS, max_overflow=2, pool_pre_ping=True,
-        connect_args=how,
-    )  # fmt: skip
+    from .postgres import postgres_engine
+
+    return postgres_engine(parsed, gone_after_s, pool_size=CONNECTIONS, max_overflow=2, pool_pre_ping=True)
 
 
 def _set_up_sqlite(connection: Any, _: object) -> None:
@@ -162,6 +201,9 @@ def _migrate(engine: Engine) -> None:
     config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
     with engine.execution_options(writes=True).begin() as connection:
         if connection.dialect.name == "postgresql":
+            from .postgres import check_version
+
+            check_version(connection)
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": MIGRATION_KEY})
         config.attributes["connection"] = connection
         try:

@@ -110,7 +110,7 @@ class Instance:
         self.database, self.settings, self.address = database, settings, address
         self.metrics, self.news = Metrics(), News()
         self.term = 0  # of this instance while it is the leader, else 0
-        self._planning = PlanningProcess(database.url, settings, self._on_event)
+        self._planning = PlanningProcess(database.url, settings, self._on_event, database.gone_after_s)
         self._lock = lock_of(database)
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._lead, name="leadership", daemon=True)
@@ -161,7 +161,10 @@ class Instance:
 
     def _lead(self) -> None:
         while not self._ends.wait(LOOK_S):
-            self._look()
+            try:
+                self._look()
+            except Exception:  # a fault here must not leave the cluster without a leader
+                LOG.exception("the leader's lock cannot be looked at")
 
     def _look(self) -> None:
         """Become the leader if there is none; stop being it where the lock or the term is lost."""

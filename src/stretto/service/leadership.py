@@ -1,7 +1,8 @@
 """Who of several instances is the leader: the one that holds a lock that ends with its process or its connection.
 
 For SQLite the lock is on a file beside the database; for PostgreSQL it is an advisory lock of a session. A leader that
-loses its connection without noticing is fenced by its term (:mod:`.database`).
+loses its connection without noticing is fenced by its term (:mod:`.database`). PostgreSQL ends the session of a leader
+that stands still, which keeps its connection open, when nothing has come from it for a while.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import fcntl
 import os
 from typing import Protocol
 
-from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
@@ -37,7 +38,13 @@ def lock_of(database: Database) -> Lock:
     """The leader's lock of a database."""
     if database.is_sqlite:
         return FileLock(f"{database.engine.url.database}.leader")
-    return AdvisoryLock(database.engine)
+    from .postgres import postgres_engine
+
+    engine = postgres_engine(
+        database.engine.url, database.gone_after_s, poolclass=NullPool, isolation_level="AUTOCOMMIT",
+        connect_args={"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3},
+    )  # fmt: skip
+    return AdvisoryLock(engine, database.gone_after_s)
 
 
 class FileLock:
@@ -68,16 +75,16 @@ class FileLock:
 
 
 class AdvisoryLock:
-    """An advisory lock of PostgreSQL, on a connection of its own; the server gives it back when that ends."""
+    """An advisory lock of PostgreSQL, on a connection of its own; the server gives it back when that ends.
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = create_engine(
-            engine.url, poolclass=NullPool, isolation_level="AUTOCOMMIT",
-            connect_args={
-                "connect_timeout": 5, "keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3,
-                "tcp_user_timeout": 10_000,
-            },
-        )  # fmt: skip
+    Args:
+        engine: makes that connection, which commits each statement.
+        idle_s: seconds without a call of :meth:`held` after which the server ends it.
+    """
+
+    def __init__(self, engine: Engine, idle_s: float) -> None:
+        self._engine = engine
+        self._idle_ms = int(1000 * idle_s)
         self._connection: Connection | None = None
 
     def take(self) -> bool:
@@ -89,11 +96,12 @@ class AdvisoryLock:
             return False
         try:
             if connection.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": KEY}):
+                connection.execute(text(f"SET idle_session_timeout = {self._idle_ms}"))
                 self._connection = connection
                 return True
         except SQLAlchemyError:
             pass
-        connection.close()
+        _close(connection)
         return False
 
     def held(self) -> bool:
@@ -109,7 +117,11 @@ class AdvisoryLock:
     def release(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            try:
-                connection.close()
-            except SQLAlchemyError:
-                connection.invalidate()
+            _close(connection)
+
+
+def _close(connection: Connection) -> None:
+    try:
+        connection.close()
+    except SQLAlchemyError:
+        connection.invalidate()

@@ -23,6 +23,10 @@ class Metrics:
             "stretto_request_seconds", "Time to answer, without waiting for news", ("route",), buckets=SECONDS,
             registry=registry,
         )  # fmt: skip
+        self.remembered = Counter(
+            "stretto_remembered_answers", "Answers given again while the database was gone", ("route",),
+            registry=registry,
+        )  # fmt: skip
         self.leader = Gauge("stretto_leader", "1 while this instance is the leader", registry=registry)
         self.waiting = Gauge("stretto_waiting_requests", "Requests that wait for news", registry=registry)
         self.busy = Gauge("stretto_planner_busy", "1 while the planner has work", registry=registry)

@@ -52,6 +52,9 @@ LISTENED_S = 60.0
 RETRY_S = 1.0
 """Seconds after which the database is tried again."""
 
+PATIENCE = 6
+"""Times as long as requests the planner waits for the database: it writes large plans, and nobody waits for it."""
+
 MOST_TRANSFERS = 1_000_000
 """Transfers of the plans alone that are kept in memory, besides those of the newest one; about 100 bytes each."""
 
@@ -267,10 +270,10 @@ def main() -> None:
     settings = Settings(how["effort"], Sensitivity(how["threshold"], how["hold_s"]), how["least_gain"], how["planner"])
     kicks: SimpleQueue[None] = SimpleQueue()
     threading.Thread(target=_listen, args=(kicks,), daemon=True).start()
-    planner = None
+    planner, patience_s = None, PATIENCE * said["gone_after_s"]
     while True:
         try:
-            planner = planner or Planner(Database(said["database"]), said["term"], settings, tell)
+            planner = planner or Planner(Database(said["database"], patience_s), said["term"], settings, tell)
             again_at = planner.work()
             tell({"event": "idle"})
             wait_s = min(max(again_at - time.time(), 0.0), IDLE_S)

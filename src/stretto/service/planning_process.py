@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from .database import GONE_AFTER_S
 from .planner import Settings
 
 AGAIN_S = 1.0
@@ -28,15 +29,19 @@ class PlanningProcess:
 
     Args:
         database: its URL.
+        gone_after_s: seconds in which it must answer.
         on_event: called with what the planner tells, in a thread of this object.
     """
 
-    def __init__(self, database: str, settings: Settings, on_event: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(
+        self, database: str, settings: Settings, on_event: Callable[[dict[str, Any]], None],
+        gone_after_s: float = GONE_AFTER_S,
+    ) -> None:  # fmt: skip
         how = {
             "effort": settings.effort, "planner": settings.planner, "least_gain": settings.least_gain,
             "threshold": settings.sensitivity.threshold, "hold_s": settings.sensitivity.hold_s,
         }  # fmt: skip
-        self._said = {"database": database, "settings": how}
+        self._said = {"database": database, "gone_after_s": gone_after_s, "settings": how}
         self._on_event = on_event
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None

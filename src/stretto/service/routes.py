@@ -43,6 +43,7 @@ class Route:
         query: by name what parameters of the query say.
         example: of the body; None where there is none.
         waits: whether a call waits for news, where its query says so.
+        kept: whether the last answer is given on while there is no database.
     """
 
     method: str
@@ -53,6 +54,7 @@ class Route:
     query: Mapping[str, str]
     example: Any = None
     waits: bool = False
+    kept: bool = False
 
 
 def get_networks(call: Call) -> Answer:
@@ -204,7 +206,7 @@ def delete_job(call: Call) -> Answer:
 
 
 def get_job_plan(call: Call) -> Answer:
-    """The plan of a job: 304 if the client has it, and 404 with the code ``no_plan_yet`` if there is none yet."""
+    """The plan of a job; 404 with the code ``no_plan_yet`` if there is none yet."""
     name, version = call.names["name"], call.whole("version")
     with call.read() as connection:
         row = published.published_plan(connection, name, version)
@@ -217,8 +219,6 @@ def get_job_plan(call: Call) -> Answer:
                 raise networks.Missing(f"version {version} of the plan of {name!r} is not kept any more")
             raise Refused(404, "no_plan_yet", f"job {name!r} has no such plan yet", **{"Retry-After": "1"})
     headers = {"ETag": f'"{row.version}"', "Cache-Control": "private, no-cache"}
-    if call.headers.get("if-none-match", "").strip() in (f'"{row.version}"', str(row.version)):
-        return Answer(304, headers=headers)
     keys = ("job", "version", "digest", "network", "network_version", "job_version", "effort", "why")
     data = {key: getattr(row, key) for key in keys}
     data |= {"plan": f"/plans/{row.digest}", "published_at": row.at, "changed": json.loads(row.changed)}
@@ -230,8 +230,6 @@ def get_plan(call: Call) -> Answer:
     headers = {"ETag": f'"{digest}"', "Vary": "Accept, Accept-Encoding", **FOREVER}
     with call.read() as connection:
         row = published.plan_row(connection, digest)
-    if call.headers.get("if-none-match", "").strip() == f'"{digest}"':
-        return Answer(304, headers=headers)
     if PARQUET in accepts:
         return Answer(data=row.parquet, headers=headers, media=PARQUET)
     if "json" not in accepts and "*/*" not in accepts:
@@ -267,8 +265,8 @@ _MOST = {"most": "how many are listed, the newest first"}
 ROUTES = (
     Route("GET", "/healthz", None, get_health, "Whether the service is well", {}),
     Route("GET", "/metrics", READ, get_metrics, "Counters for Prometheus", {}),
-    Route("GET", "/networks", READ, get_networks, "All networks", {}),
-    Route("GET", "/networks/{name}", READ, get_network, "A network", {"version": "by default the newest"}),
+    Route("GET", "/networks", READ, get_networks, "All networks", {}, kept=True),
+    Route("GET", "/networks/{name}", READ, get_network, "A network", {"version": "by default the newest"}, kept=True),
     Route("PUT", "/networks/{name}", OPERATOR, put_network, "Make or replace a network", {}, EXAMPLE_NETWORK),
     Route("DELETE", "/networks/{name}", OPERATOR, delete_network, "Forget a network without jobs", {}),
     Route("POST", "/networks/{name}/telemetry", JOB, post_telemetry, "Report what links give", {}, EXAMPLE_TELEMETRY),
@@ -276,8 +274,8 @@ ROUTES = (
           {"seconds": "how long reports are recent"}),
     Route("GET", "/networks/{name}/sources", READ, get_sources, "How what is asked for telemetry fares", {}),
     Route("GET", "/networks/{name}/decisions", READ, get_decisions, "Why plans were published or not", _MOST),
-    Route("GET", "/jobs", READ, get_jobs, "All jobs", {}),
-    Route("GET", "/jobs/{name}", READ, get_job, "A job and the versions of its plan", {}),
+    Route("GET", "/jobs", READ, get_jobs, "All jobs", {}, kept=True),
+    Route("GET", "/jobs/{name}", READ, get_job, "A job and the versions of its plan", {}, kept=True),
     Route("PUT", "/jobs/{name}", JOB, put_job, "Make or replace a job", {}, EXAMPLE_JOB),
     Route("DELETE", "/jobs/{name}", JOB, delete_job, "End a job", {}),
     Route("POST", "/jobs/{name}/hold", OPERATOR, post_hold, "Let a job keep the version of its plan", {}),
@@ -285,7 +283,8 @@ ROUTES = (
           "Publish the plan that is proposed to a job, and hold it no more unless `hold` is true", {}, EXAMPLE_ACCEPT),
     Route("GET", "/jobs/{name}/plan", READ, get_job_plan, "The plan of a job",
           {"version": "by default the newest",
-           "wait": "seconds to wait for that version, or for one that If-None-Match does not name"}, waits=True),
-    Route("GET", "/plans/{digest}", READ, get_plan, "A plan, as JSON or Parquet", {}),
+           "wait": "seconds to wait for that version, or for one that If-None-Match does not name"},
+          waits=True, kept=True),
+    Route("GET", "/plans/{digest}", READ, get_plan, "A plan, as JSON or Parquet", {}, kept=True),
     Route("GET", "/audit", OPERATOR, get_audit, "Who has written what", _MOST),
 )  # fmt: skip

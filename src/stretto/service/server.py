@@ -17,7 +17,7 @@ import uvicorn
 from ..model.errors import InputError
 from .access import Tokens
 from .app import make_app
-from .database import Database, sqlite_url
+from .database import GONE_AFTER_S, Database, sqlite_url
 from .instance import Instance
 from .limits import Limits
 from .planner import Settings
@@ -48,7 +48,7 @@ class Address:
 
 def serve(
     url: str | None, folder: str, address: Address, tokens: Tokens, settings: Settings, limits: Limits,
-    ready: Callable[[str], None], sources: Mapping[str, Any] | None = None,
+    ready: Callable[[str], None], sources: Mapping[str, Any] | None = None, gone_after_s: float = GONE_AFTER_S,
 ) -> None:  # fmt: skip
     """Serve until a signal ends it.
 
@@ -56,6 +56,7 @@ def serve(
         url: of the database; None for SQLite in the folder.
         ready: called with the server's URL when it answers.
         sources: by name of the network where its telemetry comes from (:mod:`.telemetry.asking`).
+        gone_after_s: seconds after which a database, or a leader, that does not answer counts as gone.
     Raises:
         InputError: the address cannot be used, or would be open to strangers. DatabaseGone: there is no database.
     """
@@ -63,7 +64,7 @@ def serve(
     listening = _listen(address)
     host = f"[{address.host}]" if ":" in address.host else address.host
     own = f"{'https' if address.tls_cert else 'http'}://{host}:{listening.getsockname()[1]}"
-    database = Database(url if url is not None else sqlite_url(_made(folder)))
+    database = Database(url if url is not None else sqlite_url(_made(folder)), gone_after_s)
     instance = Instance(database, settings, address.public or own, sources)
     config = uvicorn.Config(
         make_app(instance, tokens, limits), log_level="warning", access_log=False, server_header=False,
