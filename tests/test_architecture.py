@@ -54,6 +54,7 @@ KNOWS = {
     "report": {"model", "bounds", "formats"},
     "service": {
         "model",
+        "bounds",
         "lower",
         "runtime",
         "schedule",

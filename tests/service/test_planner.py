@@ -11,6 +11,7 @@ pytest.importorskip("alembic")
 
 import stretto as st
 from stretto.formats.native import plan_from_text
+from stretto.model.errors import InputError
 from stretto.service import holding, jobs, networks, published
 from stretto.service.database import Database, NotLeader
 from stretto.service.documents import parse_job
@@ -20,6 +21,7 @@ from stretto.service.optical.failing import without
 from stretto.service.planner import Planner, Settings
 from stretto.service.publishing import Publishing
 from stretto.service.telemetry.samples import CAPACITY, Sample
+from stretto.service.times import keep_times, parse_times, times_of
 from stretto.service.together import part_of
 from stretto.simulate import simulate
 from stretto.verify import verify
@@ -281,3 +283,51 @@ def test_a_job_that_is_held_and_changes_gets_the_plan_that_it_needs(controller):
     assert slower(controller, 10e9)["proposed"].keys() == {"a"}
     controller.write(jobs.delete_job, "a")
     assert controller.read(holding.proposed_plans) == controller.read(holding.held_jobs) == {}
+
+
+def test_what_collectives_take_stands_beside_what_was_planned_and_the_bound(controller):
+    controller.put("a", GATHER)
+    controller.work()
+    facts = json.loads(controller.read(published.published_plan, "a").facts)["collectives"]
+    unmeasured = controller.read(times_of, "a")
+    assert [(c["kind"], c["measured_s"], c["version"]) for c in unmeasured] == [
+        ("allgather", None, 1), ("alltoall", None, 1)
+    ]  # fmt: skip
+    assert all(0 < c["bound_s"] <= c["planned_s"] for c in unmeasured)
+    report = {"version": 1, "collectives": [{"number": 1, "calls": 20, "measured_s": 0.5}]}
+    controller.write(keep_times, "a", parse_times(report), 7.0)
+    measured = controller.read(times_of, "a")[1]
+    assert (measured["measured_s"], measured["calls"], measured["at"], measured["version"]) == (0.5, 20, 7.0, 1)
+    assert measured["planned_s"] == facts[1]["alone_s"]
+    with pytest.raises(networks.Missing, match="version 1 of the plan of 'a' has no collective 2"):
+        controller.write(
+            keep_times, "a", parse_times({**report, "collectives": [{**report["collectives"][0], "number": 2}]}), 8.0
+        )
+    # measured by an older version, it still shows; another collective in its place does not get its time
+    controller.put("a", {**GATHER, "collectives": [{"kind": "broadcast", "size": "3MB"}, GATHER["collectives"][1]]})
+    controller.work()
+    renewed = controller.read(times_of, "a")
+    assert [(c["kind"], c["measured_s"], c["version"]) for c in renewed] == [
+        ("broadcast", None, 2),
+        ("alltoall", 0.5, 1),
+    ]
+    controller.write(jobs.delete_job, "a")
+    controller.put("a", GATHER)
+    assert {c["measured_s"] for c in controller.read(times_of, "a")} == {None}
+
+
+@pytest.mark.parametrize(
+    ("report", "message"),
+    [
+        ({"version": 0, "collectives": []}, "times: 'version' must be a whole number from 1"),
+        (
+            {"version": 1, "collectives": [{"number": 0, "calls": 1}]},
+            r"collectives\[0\]: 'measured_s' must be a finite",
+        ),
+        ({"version": 1, "collectives": [{"number": True, "calls": 1, "measured_s": 1}]}, "'number' must be a whole"),
+        ({"version": 1, "collectives": [{"number": 0, "calls": 1, "measured_s": 1, "x": 1}]}, "'x' is not known"),
+    ],
+)
+def test_times_of_the_wrong_form_are_refused(report, message):
+    with pytest.raises(InputError, match=message):
+        parse_times(report)

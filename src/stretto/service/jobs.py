@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Select, delete, insert, select, update
 
 from .documents import Job, parse_job
 from .networks import Missing, check_version
-from .schema import holds, job_versions, jobs, proposals
+from .schema import collective_times, holds, job_versions, jobs, proposals
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def put_job(connection: Connection, name: str, given: Job, now: float, expected:
 def delete_job(connection: Connection, name: str) -> None:
     """End a job. The versions of its plan stay for those that still run them."""
     job(connection, name)
-    for table in (holds, proposals):
+    for table in (holds, proposals, collective_times):
         connection.execute(delete(table).where(table.c.job == name))
     connection.execute(update(jobs).where(jobs.c.name == name).values(deleted=True))
 

@@ -25,6 +25,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from ..bounds import bounds
 from ..model.errors import InputError, StrettoError
 from ..model.plan import Plan
 from .database import Database, DatabaseGone, NotLeader
@@ -32,6 +33,7 @@ from .listening import Sensitivity, news_of
 from .networks import base_of, forget_samples, lay_over, network, network_names, samples_since
 from .published import (
     Stored,
+    bounds_of,
     find_plan,
     has_plans,
     keep_plan,
@@ -39,7 +41,8 @@ from .published import (
     last_decision,
     refusal_reasons,
 )
-from .publishing import Publishing, plan_of_tasks
+from .publishing import Planned, Publishing, plan_of_tasks
+from .requests import Alone
 from .states import State, States, Task
 from .together import plan_alone
 
@@ -168,12 +171,14 @@ class Planner:
             missing = next((i for i, digest in enumerate(chosen) if digest is None), None)
             if missing is None:
                 plans = {digest: self._plan(connection, digest) for digest in {*chosen} if digest is not None}
+                bounds_s = bounds_of(connection, [*plans])
         if missing is not None:
             self._plan_alone(tasks[missing], effort)
             return True
         final = all(d == task.alone[self._settings.efforts[-1]].digest for d, task in zip(chosen, tasks, strict=True))
         had = len(self._settings.efforts) if final else stage + 1
-        self._put_together(state, tasks, refused, [(d, plans[d]) for d in chosen if d is not None], effort, had)
+        alone = [Planned(d, plans[d], bounds_s.get(d)) for d in chosen if d is not None]
+        self._put_together(state, tasks, refused, alone, effort, had)
         return True
 
     def _efforts_had(self, connection: Connection, state: State) -> int:
@@ -217,7 +222,8 @@ class Planner:
         except Exception as error:  # a planner with a bug must not end the others
             self._refuse(asked.digest, f"{type(error).__name__}: {error}")
             return
-        stored, facts = Stored.of(plan), {"title": plan.title, "transfers": plan.transfer_count}
+        stored = Stored.of(plan)
+        facts = {"title": plan.title, "transfers": plan.transfer_count, **_bound_of(asked)}
         with self._database.write(self._term) as connection:
             keep_plan(connection, asked.digest, asked.document, stored, facts, self._clock())
         self._tell({"event": "planned", "what": task.collective.title, "cpu_s": time.process_time() - cpu_s})
@@ -228,17 +234,15 @@ class Planner:
         self._tell({"event": "refused", "reason": reason})
 
     def _put_together(
-        self, state: State, tasks: list[Task], refused: dict[str, str], alone: list[tuple[str, Plan | None]],
-        effort: str, had: int,
-    ) -> None:  # fmt: skip
+        self, state: State, tasks: list[Task], refused: dict[str, str], alone: list[Planned], effort: str, had: int
+    ) -> None:
         """Plan the jobs of a network together, and publish what that gains."""
-        plans = [plan for _, plan in alone if plan is not None]
-        if len(plans) < len(alone):
+        if any(each.plan is None for each in alone):
             return  # some were forgotten meanwhile: the next step plans them again
         cpu_s = time.process_time()
         marked = self._settings.efforts[had - 1]
         try:
-            whole = plan_of_tasks(state, tasks, [digest for digest, _ in alone], plans, effort) if tasks else None
+            whole = plan_of_tasks(state, tasks, alone, effort) if tasks else None
         except Exception as error:
             words = str(error) if isinstance(error, StrettoError) else f"{type(error).__name__}: {error}"
             refused, whole = {**dict.fromkeys((task.job for task in tasks), words), **refused}, None
@@ -252,6 +256,13 @@ class Planner:
             decided = True  # nothing was written; the network is planned again when something on it changes
         if decided:
             self._done[state.network.name] = (state.digest, had)
+
+
+def _bound_of(asked: Alone) -> dict[str, float]:
+    """What no plan can beat, seconds; nothing where that cannot be said."""
+    with suppress(StrettoError):
+        return {"bound_s": bounds(asked.topology, asked.work)[0].seconds}
+    return {}
 
 
 def main() -> None:

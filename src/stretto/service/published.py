@@ -78,6 +78,13 @@ def find_plan(connection: Connection, digest: str) -> Plan | None:
     return None if data is None else plan_from_text(gzip.decompress(data).decode(), f"plan {digest[:12]}")
 
 
+def bounds_of(connection: Connection, digests: list[str]) -> dict[str, float]:
+    """By request the seconds that no plan can beat, where that is known."""
+    rows = connection.execute(select(plans.c.digest, plans.c.facts).where(plans.c.digest.in_(digests)))
+    facts = {row.digest: json.loads(row.facts) for row in rows}
+    return {digest: float(of["bound_s"]) for digest, of in facts.items() if "bound_s" in of}
+
+
 def has_plans(connection: Connection, digests: list[str]) -> set[str]:
     """Those of some requests for which there is a plan."""
     found: set[str] = set()

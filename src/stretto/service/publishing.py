@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from sqlalchemy import Connection, Row
@@ -48,6 +48,7 @@ class Whole:
     Attributes:
         numbers: by job the numbers of its collectives in the plan.
         alone_s: float64[collectives], what each takes alone.
+        bounds_s: what no plan of each alone can beat; None for those that were planned before bounds were kept.
     """
 
     plan: Plan
@@ -55,28 +56,37 @@ class Whole:
     request: dict[str, Any]
     numbers: dict[str, list[int]]
     alone_s: list[float]
+    bounds_s: list[float | None]
 
 
-def plan_of_tasks(
-    state: State, tasks: Sequence[Task], alone: Sequence[str], plans: Sequence[Plan], effort: str
-) -> Whole:
+class Planned(NamedTuple):
+    """The plan of one task alone: the digest of its request, the plan if it is still kept, and its bound, seconds."""
+
+    digest: str
+    plan: Plan | None
+    bound_s: float | None
+
+
+def plan_of_tasks(state: State, tasks: Sequence[Task], alone: Sequence[Planned], effort: str) -> Whole:
     """The plan of all tasks together.
 
     Args:
-        alone: digests of the requests for the plans of the tasks alone, and
-        plans: these plans.
+        alone: the plans of the tasks alone, all of which are kept.
     """
+    plans = [each.plan for each in alone if each.plan is not None]
+    digests = [each.digest for each in alone]
     collectives = [task.collective for task in tasks]
     numbers: dict[str, list[int]] = {}
     for number, task in enumerate(tasks):
         numbers.setdefault(task.job, []).append(number)
-    request = together_document(state.topology_digest, collectives, alone, effort, numbers)
+    request = together_document(state.topology_digest, collectives, digests, effort, numbers)
     alone_s: dict[str, float] = {}
-    for digest, plan in zip(alone, plans, strict=True):
+    for digest, plan in zip(digests, plans, strict=True):
         if digest not in alone_s:
             alone_s[digest] = float(simulate(plan).completions_s[0])
     plan = plan_together(state.topology, collectives, plans, effort)
-    return Whole(plan, digest_of(request), request, numbers, [alone_s[digest] for digest in alone])
+    times_s = [alone_s[digest] for digest in digests]
+    return Whole(plan, digest_of(request), request, numbers, times_s, [each.bound_s for each in alone])
 
 
 @dataclass(frozen=True)
@@ -189,7 +199,8 @@ class Publishing:
                 "transfers": plan.transfer_count,
                 "collectives": [
                     {"kind": c.kind, "size_bytes": c.size_bytes, "ranks": len(c.ranks), "start_s": c.start_s,
-                     "weight": c.weight, "completion_s": time_s, "alone_s": whole.alone_s[number]}
+                     "weight": c.weight, "completion_s": time_s, "alone_s": whole.alone_s[number],
+                     "bound_s": whole.bounds_s[number]}
                     for c, time_s, number in zip(plan.workload.collectives, times_s, numbers, strict=True)
                 ],
             }  # fmt: skip

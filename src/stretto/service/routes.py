@@ -19,6 +19,7 @@ from .access import JOB, OPERATOR, READ
 from .calls import Answer, Call, Handler, Refused
 from .documents import check_name, parse_job, parse_network, parse_samples
 from .schema import audit
+from .times import keep_times, parse_times, times_of
 
 PARQUET = "application/vnd.apache.parquet"
 FOREVER = {"Cache-Control": "private, max-age=31536000, immutable"}
@@ -31,8 +32,8 @@ EXAMPLE_NETWORK = {
 }  # fmt: skip
 EXAMPLE_JOB = {"network": "two", "collectives": [{"kind": "allreduce", "size": "64MB", "times": 10}], "weight": 2}
 EXAMPLE_TELEMETRY = {"time": "2026-01-31T12:00:00Z", "links": [{"src": "a", "dst": "b", "bandwidth": "500MB/s"}]}
-
 EXAMPLE_ACCEPT = {"proposal": 17, "hold": True}
+EXAMPLE_TIMES = {"version": 3, "collectives": [{"number": 0, "calls": 20, "measured_s": 0.012}]}
 
 
 @dataclass(frozen=True)
@@ -141,12 +142,13 @@ def get_job(call: Call) -> Answer:
         reason = _reason(connection, job)
         rows = published.plan_history(connection, job.name)
         held, proposed = holding.held_jobs(connection).get(job.name), holding.proposed_plans(connection).get(job.name)
+        collectives = times_of(connection, job.name)
     versions = [{"version": r.version, "digest": r.digest, "why": r.why, "published_at": r.at} for r in rows]
     data = {
         "name": job.name, "version": job.version, "network": job.network, "job": job.document, "at": job.at,
         "status": "refused" if reason else "planned" if job.plan_version else "waiting", "reason": reason,
-        "plan_version": job.plan_version, "plan_versions": versions,
         "hold": None if held is None else vars(held), "proposed": None if proposed is None else _proposal(proposed),
+        "plan_version": job.plan_version, "plan_versions": versions, "collectives": collectives,
     }  # fmt: skip
     return Answer(data=data, headers={"ETag": f'"{job.version}"'})
 
@@ -203,6 +205,14 @@ def delete_job(call: Call) -> Answer:
         jobs.delete_job(connection, call.names["name"])
     call.instance.kick()
     return Answer(204)
+
+
+def post_times(call: Call) -> Answer:
+    """Keep how long a job's collectives took."""
+    name, given = call.names["name"], parse_times(call.data)
+    with call.write(noted=False) as connection:
+        keep_times(connection, name, given, time.time())
+    return Answer(202, {"kept": len(given.collectives)})
 
 
 def get_job_plan(call: Call) -> Answer:

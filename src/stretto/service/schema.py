@@ -124,6 +124,17 @@ plan_versions = Table(
     Index("plan_versions_by_digest", "digest"),
 )  # fmt: skip
 
+collective_times = Table(
+    "collective_times", TABLES,
+    Column("job", Text, primary_key=True),
+    Column("number", Integer, primary_key=True),  # of the collective in the plan
+    Column("version", Integer, nullable=False),  # of the plan by which it was called
+    Column("calls", Integer, nullable=False),
+    Column("measured_s", Double, nullable=False),  # the median of these calls
+    Column("at", Double, nullable=False),
+    ForeignKeyConstraint(["job"], ["jobs.name"]),
+)  # fmt: skip
+
 holds = Table(
     "holds", TABLES,
     Column("job", Text, primary_key=True),  # it keeps the version of its plan
