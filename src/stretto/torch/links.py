@@ -30,8 +30,8 @@ from ..runtime.native.engine import Engine, can_serve, for_mesh, hold, let_go
 from ..runtime.pacing import lane_rate
 from ..runtime.sharing import Offer, Shared
 from .calls import describe
-from .controller import Controller
 from .measuring import Known, measure
+from .planes import PlaneController
 
 FIRST_LOOK_S, LOOK_S = 0.0005, 0.01
 """Seconds between the first two looks for a missing key in the store, and at most: each is twice as long as the one
@@ -81,7 +81,7 @@ class Links:
         self._engine: Engine | None = None
         self._holding = threading.Lock()
         self._meshes: list[Mesh] = []
-        self._controller: Controller | None = None
+        self._controller: PlaneController | None = None
         self._messages: dict[int, Messages] = {}
         self._watched: Mapping[int, Wire] = {}
         self.inbox = Inbox()
@@ -277,7 +277,7 @@ class Links:
             with contextlib.closing(listen(self._host)) as listener:
                 return join(node, listener, addresses, names, credentials, timeout_s=self._timeout_s)
 
-        self._controller = Controller(self._library.topology, connect, self._timeout_s)
+        self._controller = PlaneController(self._library.topology, connect, self._timeout_s)
 
     def _sockets(self, mesh: Mesh) -> dict[int, Wire]:
         """The socket to each other rank."""

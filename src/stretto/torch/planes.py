@@ -22,7 +22,7 @@ from ..runtime.mesh import GRACE_S, Mesh
 from ..runtime.switches import COMMAND_VARIABLE, switch_of
 
 
-class Controller:
+class PlaneController:
     """Owns the planes of a topology.
 
     Args:
