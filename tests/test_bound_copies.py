@@ -15,7 +15,7 @@ from stretto.bounds import bounds, copies_bound
 from stretto.bounds.copies import Grid
 from stretto.model.collective import Collective, make_collective
 from stretto.model.collective import Workload as Work
-from stretto.model.topology import Topology
+from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
@@ -94,6 +94,50 @@ def test_two_sites_wait_for_the_last_chunk_to_be_passed_on():
     c = make_collective("broadcast", net, 400_000)
     cut_s = bounds(net, Work((c,)))[0].seconds
     assert seconds(net, c, cut_s) > 1.2 * cut_s
+
+
+@st.composite
+def servers(draw):
+    """Two to four servers of one to three GPUs around a switch that does not copy, with one or two links each way."""
+    sizes = draw(st.lists(st.integers(1, 3), min_size=2, max_size=4))
+    kinds, sites, links = [SWITCH], ["fabric"], []
+    width, far = st.sampled_from([1e9, 3e9, 10e9]), st.sampled_from([0.0, 1e-6, 20e-6])
+    for number, size in enumerate(sizes):
+        own = range(len(kinds), len(kinds) + size)
+        kinds += [ACCELERATOR] * size
+        sites += [f"server{number}"] * size
+        links += [(a, b, draw(width), draw(far)) for a in own for b in own if (b - a) % size == 1]
+        links += [(draw(st.sampled_from(own)), 0, draw(width), draw(far)), (0, own[-1], draw(width), draw(far))]
+        links += [(own[0], 0, draw(width), draw(far))] if draw(st.booleans()) else []
+    links = list({link[:2]: link for link in links}.values())
+    costs = [draw(st.sampled_from([1e-6, 5e-6])) for _ in links]
+    return make_topology("servers", kinds, links, replicates=[False] * len(kinds), message_s=costs, sites=sites)
+
+
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(net=servers(), kind=st.sampled_from(["broadcast", "allgather", "reduce"]), size=st.sampled_from([12, 60_000]))
+def test_no_plan_tells_servers_sooner(net, kind, size):
+    c = make_collective(kind, net, size)
+    found = copies_bound(net, c, 0.5 * bounds(net, Work((c,)))[0].seconds)
+    for planner in ("greedy", "shortest-path"):
+        plan = run_planner(planner, net, Work((c,)), options={"tries": 5} if planner == "greedy" else {})
+        assert found is None or simulate(plan).completion_s >= found.seconds * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(("count", "late_us"), [(2, 5.3), (4, 7.3), (14, 12.6)])
+def test_each_server_is_told_by_a_message_of_its_own(count, late_us, monkeypatch):
+    """A link leads out of one GPU of each server, and one to the other GPU. The first server to be told can send on
+    5.3 us after the start, and its messages come 3.6, 4.6, 5.6 us later: of fourteen servers five are told so."""
+    monkeypatch.setattr("stretto.bounds.copies.GRIDS", (Grid(16, 1000, 500, 1.8),))
+    monkeypatch.setattr("stretto.bounds.copies.HOPE", (0.0,))
+    pairs = [(2 * v + 1, 2 * v + 2) for v in range(count)]
+    links = [(a, b, 1e11, 0.7e-6) for pair in pairs for a, b in (pair, pair[::-1])]
+    links += [link for out, into in pairs for link in ((out, 0, 1e11, 1.3e-6), (0, into, 1e11, 1.3e-6))]
+    sites = ["fabric", *(f"server{v // 2}" for v in range(2 * count))]
+    kinds, costs = [SWITCH] + [ACCELERATOR] * (2 * count), [1e-6] * len(links)
+    net = make_topology("doors", kinds, links, replicates=[False] * len(kinds), message_s=costs, sites=sites)
+    late_s = late_us * 1e-6
+    assert late_s * 0.96 <= seconds(net, make_collective("broadcast", net, 1), 0.6 * late_s) <= late_s * (1 + 1e-3)
 
 
 def test_nothing_is_said_where_switches_copy_or_messages_cost_nothing():
