@@ -73,6 +73,23 @@ def test_a_new_quorum_sums_what_its_members_have_and_measures_only_who_is_new(me
     assert members.sum(2) == [4.0]
 
 
+def test_a_quorum_connects_to_no_store_in_which_the_last_one_met_and_to_one_that_begins_anew(members, monkeypatch):
+    from torchft import process_group
+
+    made, create = [], process_group.create_store_client
+    monkeypatch.setattr(
+        process_group, "create_store_client", lambda *a, **more: made.append(a[0]) or create(*a, **more)
+    )
+    assert members.quorum(0, 1) + members.quorum(1, 0) == [None] * 4
+    at = members.server.port
+    assert made == [f"localhost:{at}/"] * 2
+    members.server = None
+    members.server = dist.TCPStore("localhost", at, is_master=True, wait_for_workers=False)
+    assert members.quorum(0, 1) == [None] * 2
+    assert members.sum(0, 1) == [3.0] * 2
+    assert made == [f"localhost:{at}/"] * 4
+
+
 def test_a_new_quorum_ends_what_is_under_way_at_once(members):
     members.quorum(0, 1, 2)
     waiting = [members.all[m].allreduce([torch.ones(5)], dist.ReduceOp.SUM) for m in (0, 1)]
@@ -182,6 +199,7 @@ def test_torchfts_own_tests_pass(monkeypatch):
 def test_no_sum_is_wrong_while_members_are_killed(monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
     monkeypatch.setenv("PYTHONPATH", ":".join(p for p in sys.path if p))
+    monkeypatch.setenv("RES_OPTIONS", "attempts:0")  # the benchmark sets it, too
     stress = importlib.import_module("torchft_stress")
     arguments = argparse.Namespace(changes=5, members=3, kills=0.6, hurry=0.0, within=0.6, seed=2, timeout=10.0)
     ended = stress.run(arguments)

@@ -25,6 +25,7 @@ from ..torch.codes import format_of
 from ..torch.compressed import Feedback, may_compress
 from ..torch.group import StrettoGroup
 from ..torch.measuring import Known
+from .stores import Stores
 
 
 class Buckets:
@@ -77,7 +78,7 @@ class ProcessGroupStretto(ProcessGroupWrapper):  # type: ignore[misc]
         self._compress = compress
         self._buckets: Buckets | None = None
         self._connect_timeout = connect_timeout
-        self._known = Known(site)
+        self._known, self._stores = Known(site), Stores()
         self._host = ""
         self._lock = threading.Lock()
         self._meeting: StrettoGroup | None = None
@@ -111,13 +112,23 @@ class ProcessGroupStretto(ProcessGroupWrapper):  # type: ignore[misc]
         with self._lock:
             self._configures, self._given_up = threading.get_ident(), False
         try:
-            super().configure(store_addr, replica_id, rank, world_size, *quorum, **more)
+            self._note_quorum(replica_id, rank, *quorum, **more)
+            self.abort(errored=False)
+            self._pg = self._create_pg(self._stores.part(store_addr, self._timeout), rank, world_size)
         finally:
             with self._lock:
                 self._configures = self._meeting = None
         if self._given_up:
             self.abort(errored=False)
             raise _given_up(rank)
+
+    def _note_quorum(
+        self, replica_id: str, rank: int, quorum_id: int | None = None, group_rank: int | None = None,
+        group_world_size: int | None = None, global_ranks: list[int] | None = None,
+    ) -> None:  # fmt: skip
+        """Remember what torchft logs of a quorum."""
+        self._replica_id, self._rank, self._quorum_id, self._group_rank = replica_id, rank, quorum_id, group_rank
+        self._group_world_size, self._global_ranks = group_world_size, global_ranks
 
     def _create_pg(self, store: Any, rank: int, world_size: int) -> StrettoGroup:
         connect_timeout = self._connect_timeout or self._timeout
