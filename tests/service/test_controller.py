@@ -78,6 +78,7 @@ class Cluster:
             check=True, capture_output=True,
         )  # fmt: skip
         self.token = {role: new_token(str(self.tokens), role, f"{role}-1") for role in ("read", "job", "operator")}
+        self.token["bound"] = new_token(str(self.tokens), "job", "bound-1", "bound-*,eval")
         self.options = ("--tokens", self.tokens, "--tls-cert", self.cert, "--tls-key", key, "--hold", 0.1)
         self.prometheus = Answering()
         links = [{"src": NET.names[0], "dst": NET.names[1], "query": "up"}]
@@ -197,6 +198,8 @@ def test_who_waits_gets_the_next_version_when_it_is_published(cluster):
         ("GET", "/plans/abc", None, 404, "not_found", "there is no plan 'abc'"),
         ("POST", "/networks/net/telemetry", {"links": [{"src": "gpu0", "dst": "gpu2"}]}, 400, "bad_input",
          "telemetry, link 0: there is no link gpu0→gpu2"),
+        ("GET", "/jobs/a%00b", None, 422, "bad_name", "a name has no NUL"),
+        ("PUT", "/networks/n", {"nodes": [{"id": 0, "name": "a\0"}], "links": []}, 422, "bad_name", "a name has no NUL"),
         ("POST", "/networks/net/telemetry", {"time": "soon"}, 400, "bad_input", "'time' must be seconds since 1970"),
         ("POST", "/jobs/first/accept", {"proposal": 5}, 409, "conflict", "proposal 5 to job 'first' is no more: nothing"),
         ("POST", "/jobs/first/accept", {"hold": 1}, 400, "bad_input", "'hold' must be true or false, not 1"),
@@ -234,6 +237,77 @@ def test_telemetry_that_is_absurd_or_doubled_is_refused_and_a_slow_link_leads_to
     found = client.plan("first", known=before, wait_s=WAIT_S)
     assert "gpu0→gpu1 has 1 GB/s instead of 10 GB/s" in found["why"] and found["network_version"] == 2
     assert client.decisions("net")[0]["published"]
+
+
+def refusal(cluster, *words, **how):
+    status, _, content = cluster.send(*words, **how)
+    error = json.loads(content)["error"]
+    return status, error["code"], error["message"]
+
+
+def test_a_token_of_some_jobs_speaks_for_no_other(cluster):
+    bound, client = cluster.client("bound"), cluster.client()
+    path = "/networks/net/telemetry"
+    said = "none of the jobs bound-*, eval is on network 'net'"
+    assert refusal(cluster, "POST", path, {"links": []}, role="bound") == (403, "forbidden", said)
+    bound.put_job("bound-a", {**JOB, "ranks": ["gpu0", "gpu1"]})
+    said = "bound-1 speaks for the jobs bound-*, eval, not for 'first'"
+    for method in ("PUT", "DELETE"):
+        assert refusal(cluster, method, "/jobs/first", JOB, role="bound") == (403, "forbidden", said)
+    rows = json.loads(cluster.send("GET", "/audit")[2])
+    assert ("bound-1", "DELETE /jobs/first", 403) in {(row["who"], row["action"], row["status"]) for row in rows}
+    links = [{"src": a, "dst": b, "carried": 1.0} for a, b in (("gpu0", "gpu1"), ("gpu2", "gpu1"), ("gpu2", "gpu3"))]
+    assert bound.report("net", {"links": links}) == {"kept": 2, "refused": {"not the reporter's": 1}}
+    reporter = {"job": "first", "rank": 0}
+    assert refusal(cluster, "POST", path, {"reporter": reporter, "links": links}, role="bound")[2] == said
+    client.delete_job("bound-a")
+
+
+def test_a_rank_reports_of_its_own_links_alone(cluster):
+    client, links = cluster.client("job"), [{"src": "gpu1", "dst": "gpu2", "latency": "5us"}]
+    client.put_job("three", {**JOB, "ranks": ["gpu0", 1, "gpu3"]})
+    report = {"reporter": {"job": "three", "rank": 2}, "links": links}
+    assert client.report("net", report) == {"kept": 0, "refused": {"not the reporter's": 1}}
+    assert client.report("net", {**report, "reporter": {"job": "three", "rank": 1}})["kept"] == 1
+    path = "/networks/net/telemetry"
+    assert refusal(cluster, "POST", path, {**report, "reporter": {"job": "three", "rank": 3}}, role="job") == (
+        400, "bad_input", "telemetry, 'reporter': 'rank' must be a whole number from 0 to 2, not 3"
+    )  # fmt: skip
+    assert refusal(cluster, "POST", path, {**report, "reporter": {"job": "four", "rank": 0}}, role="job")[0] == 404
+    client.delete_job("three")
+
+
+@pytest.mark.parametrize(
+    ("said", "at", "what"),
+    [
+        ({"bandwidth": 1e30}, 0, "link 0: 1e+30 is not a bandwidth from 1 B/s to 1e18 B/s"),
+        ({"bandwidth": -1.0}, 0, "is not a bandwidth"),
+        ({"bandwidth": float("nan")}, 0, "is not a bandwidth"),
+        ({"carried": float("inf")}, 0, "'carried' must be"),
+        ({"latency": -1e-6}, 0, "is not a time"),
+        ({"bandwidth": "1e17B/s"}, 0, "absurd"),
+        ({"latency": "90s"}, 0, "absurd"),
+        ({"carried": 1.0}, 60, "from the future"),
+        ({"carried": 1.0}, -3600, "late"),
+        ({"carried": 1.0, "src": "gpu3", "dst": "gpu1"}, 0, "there is no link gpu3→gpu1"),
+    ],
+)
+def test_telemetry_that_cannot_be_true_is_refused_with_a_word_and_counted(cluster, said, at, what):
+    def counted():
+        page = cluster.send("GET", "/metrics", role="read")[2].decode()
+        reason = what if " " not in what or what.startswith("from") else "bad input"
+        label = f'stretto_refused_telemetry_samples_total{{network="net",reason="{reason}"}}'
+        return sum(float(line.rpartition(" ")[2]) for line in page.splitlines() if line.startswith(label))
+
+    before, link = counted(), {"src": "gpu2", "dst": "gpu3"} | said
+    report = {"time": time.time() + at, "links": [link]}
+    status, _, content = cluster.send("POST", "/networks/net/telemetry", report, role="job")
+    answer = json.loads(content)
+    if status == 202:
+        assert answer == {"kept": 0, "refused": {what: 1}}
+    else:
+        assert status == 400 and what in answer["error"]["message"]
+    assert counted() == before + 1
 
 
 def test_an_instance_that_is_not_the_leader_reads_and_says_who_writes(cluster):
@@ -377,6 +451,25 @@ def test_a_tokens_file_is_read_again_when_it_changes(tmp_path):
     path.write_text("job one nothing\n")
     with pytest.raises(InputError, match="tokens, line 1: must be ROLE NAME SHA256"):
         Tokens(None, str(path))
+
+
+def test_a_bad_line_leaves_the_tokens_that_were_known_and_is_logged_once(tmp_path, caplog):
+    path = tmp_path / "tokens"
+    token = new_token(str(path), "job", "one", "a-*,b")
+    tokens = Tokens(None, str(path))
+    good = path.read_text()
+    path.write_text(good + "operator two\n")
+    for _ in range(2):
+        assert tokens.caller(f"Bearer {token}").jobs == ("a-*", "b")
+    (record,) = caplog.records
+    assert "tokens, line 2: must be ROLE NAME SHA256" in record.getMessage()
+    assert "those that were known before count on" in record.getMessage()
+    path.write_text(good.replace("a-*,b", "c"))
+    assert tokens.caller(f"Bearer {token}").jobs == ("c",)
+    path.write_text("")
+    assert tokens.caller(f"Bearer {token}") is None
+    with pytest.raises(InputError, match="a token of the role job may be bound to names such as"):
+        new_token(str(path), "read", "one", "a")
 
 
 def test_a_client_without_a_controller_says_so():

@@ -4,6 +4,8 @@
     job         and put and delete jobs, and report telemetry
     operator    and put and delete networks, and read the audit log
 
+A token may be bound to jobs: it then writes these alone, and reports of links at their ranks.
+
 Only SHA-256 of a token is kept. Tokens that :func:`new_token` makes have 256 random bits, so a plain digest is enough.
 """
 
@@ -11,33 +13,52 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import logging
 import os
 import re
 import secrets
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 from ..model.errors import InputError
 from ..topologies.values import read_text
+
+LOG = logging.getLogger("stretto.service")
 
 READ, JOB, OPERATOR = "read", "job", "operator"
 ROLES = (READ, JOB, OPERATOR)
 """From the least to the most: each may do what those before it may."""
 
-LINE = re.compile(r"(?P<role>\S+)\s+(?P<name>\S+)\s+(?P<digest>[0-9a-f]{64})")
+LINE = re.compile(r"(?P<role>\S+)\s+(?P<name>\S+)\s+(?P<digest>[0-9a-f]{64})(\s+(?P<jobs>\S+))?")
+FORM = (
+    f"must be ROLE NAME SHA256, with a role of {', '.join(ROLES)}, and for a role of {JOB} the names of jobs after it"
+)
+JOBS = re.compile(r"[A-Za-z0-9._*?-]+(,[A-Za-z0-9._*?-]+)*")
+"""Names of jobs, separated by commas, with ``*`` for any signs and ``?`` for one."""
+
 SHORTEST = 16
 """Characters of a token at least."""
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks: a name for the audit log, and a role."""
+    """Who asks: a name for the audit log, and a role.
+
+    Attributes:
+        jobs: the names of the jobs that a caller with the role ``job`` speaks for (:data:`JOBS`); empty for all.
+    """
 
     name: str
     role: str
+    jobs: tuple[str, ...] = ()
 
     def may(self, role: str) -> bool:
         """Whether the caller has that role, or more."""
         return ROLES.index(self.role) >= ROLES.index(role)
+
+    def speaks_for(self, job: str) -> bool:
+        """Whether the caller may write that job."""
+        return not self.jobs or any(fnmatchcase(job, name) for name in self.jobs)
 
 
 ANYBODY = Caller("anybody", OPERATOR)
@@ -49,7 +70,9 @@ class Tokens:
 
     Args:
         token: one operator's token; None for none.
-        file: with a line ``ROLE NAME SHA256`` for each token; it is read again when it changes.
+        file: with a line ``ROLE NAME SHA256 [JOBS]`` for each token; it is read again when it changes.
+    Raises:
+        InputError: the file cannot be read, or a line is wrong; names it.
     """
 
     def __init__(self, token: str | None = None, file: str | None = None) -> None:
@@ -81,28 +104,42 @@ class Tokens:
         return self._callers.get(digest)
 
     def _read(self, path: str) -> None:
-        """Read the file, if it has changed; one that cannot be read any more changes nothing."""
+        """Read the file, if it has changed; one that cannot be read any more, or is wrong, changes nothing."""
+        first = self._stamp == (0, 0)
         try:
             status = os.stat(path)
         except OSError as error:
-            if self._stamp == (0, 0):
+            if first:
                 raise InputError(f"cannot be read: {error.strerror}", path) from None
             return
         stamp = (status.st_mtime_ns, status.st_size)
-        if stamp != self._stamp:
-            self._callers, self._stamp = _callers(path), stamp
+        if stamp == self._stamp:
+            return
+        try:
+            self._callers = _callers(path)
+        except InputError as error:
+            if first:
+                raise
+            LOG.warning("tokens: %s; those that were known before count on", " ".join(str(error).split()))
+        self._stamp = stamp
 
 
-def new_token(path: str, role: str, name: str) -> str:
-    """Make a token, and add its digest to a file: the token, which is nowhere else."""
+def new_token(path: str, role: str, name: str, jobs: str = "") -> str:
+    """Make a token, and add its digest to a file: the token, which is nowhere else.
+
+    Args:
+        jobs: that it speaks for (:data:`JOBS`); "" for all.
+    """
     if role not in ROLES:
         raise InputError(f"there is no role {role!r}; there are {', '.join(ROLES)}", "role")
     if not re.fullmatch(r"[\x21-\x7e]{1,100}", name):
         raise InputError("must be 1 to 100 printable signs without spaces", "name")
+    if jobs and (role != JOB or not JOBS.fullmatch(jobs)):
+        raise InputError(f"a token of the role {JOB} may be bound to names such as train-*,eval", "jobs")
     token = secrets.token_urlsafe(32)
     try:
         with open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "a", encoding="utf-8") as file:
-            file.write(f"{role} {name} {_digest(token)}\n")
+            file.write(f"{role} {name} {_digest(token)} {jobs}".rstrip() + "\n")
     except OSError as error:
         raise InputError(f"cannot be written: {error.strerror}", path) from None
     return token
@@ -114,9 +151,10 @@ def _callers(path: str) -> dict[str, Caller]:
         if not line.strip() or line.startswith("#"):
             continue
         said = LINE.fullmatch(line.strip())
-        if said is None or said["role"] not in ROLES:
-            raise InputError(f"must be ROLE NAME SHA256, with a role of {', '.join(ROLES)}", f"{path}, line {number}")
-        found[said["digest"]] = Caller(said["name"], said["role"])
+        jobs = "" if said is None else said["jobs"] or ""
+        if said is None or said["role"] not in ROLES or (jobs and (said["role"] != JOB or not JOBS.fullmatch(jobs))):
+            raise InputError(FORM, f"{path}, line {number}")
+        found[said["digest"]] = Caller(said["name"], said["role"], tuple(filter(None, jobs.split(","))))
     return found
 
 

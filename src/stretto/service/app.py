@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from .. import __version__
 from ..model.errors import StrettoError
 from .access import Caller, Tokens
-from .calls import Answer, Call, Refused, error_answer, not_leader, unless_known
+from .calls import NUL, Answer, Call, Refused, error_answer, not_leader, unless_known
 from .database import CONNECTIONS, DatabaseGone, NotLeader
 from .instance import Instance
 from .limits import Limits, Rates
@@ -88,6 +88,8 @@ class Door:
         call = None
         try:
             caller = self._caller(route, request)
+            if any("\0" in name for name in (*request.path_params.values(), *request.query_params.values())):
+                raise Refused(422, "bad_name", NUL)
             content = await self._body(request)
             call = Call(
                 self._instance, caller, f"{route.method} {request.url.path}", request.path_params,
@@ -95,6 +97,8 @@ class Door:
             )  # fmt: skip
             if not caller.may(route.role or caller.role):
                 raise Refused(403, "forbidden", f"needs the role {route.role}; {caller.name} has {caller.role}")
+            if route.of_job:
+                call.speak_for(call.names["name"])
             if route.waits:
                 return await self._waiting(route, call, request)
             return 0.0, await self._in_thread(self._asked, route, call)

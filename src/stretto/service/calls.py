@@ -14,12 +14,15 @@ from typing import Any
 from sqlalchemy import Connection, insert
 
 from ..model.errors import InputError, StrettoError
-from ..topologies.values import count, parse_json, real
+from ..topologies.values import count, parse_json, real, shown
 from .access import Caller
 from .database import DatabaseGone, NotLeader
 from .instance import Instance
 from .networks import Conflict, Missing
 from .schema import audit
+
+NUL = "a name has no NUL sign"
+"""PostgreSQL keeps no text that has one."""
 
 
 class Refused(StrettoError):
@@ -70,7 +73,10 @@ class Call:
             text = self.content.decode()
         except UnicodeDecodeError:
             raise InputError("must be UTF-8", "body") from None
-        return parse_json(text, "body")
+        data = parse_json(text, "body")
+        if "\\u0000" in text and _has_nul(data):
+            raise Refused(422, "bad_name", NUL)
+        return data
 
     @property
     def expected(self) -> int | None:
@@ -90,6 +96,12 @@ class Call:
     def seconds(self, key: str, most: float) -> float:
         """Seconds that the query gives, at most ``most``; 0 if it gives none."""
         return min(real(self.query.get(key, 0), f"{key!r}", "query"), most)
+
+    def speak_for(self, job: str) -> None:
+        """Refused if the caller's token is bound to other jobs."""
+        if not self.caller.speaks_for(job):
+            known = ", ".join(self.caller.jobs)
+            raise Refused(403, "forbidden", f"{self.caller.name} speaks for the jobs {known}, not for {shown(job)}")
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -119,6 +131,15 @@ class Call:
                 at=time.time(), who=self.caller.name, action=self.action, status=status, detail=detail[:500]
             )
         )
+
+
+def _has_nul(data: Any) -> bool:
+    """Whether a text in a JSON value has a NUL sign."""
+    if isinstance(data, str):
+        return "\0" in data
+    if isinstance(data, dict):
+        return any(map(_has_nul, (*data, *data.values())))
+    return isinstance(data, list) and any(map(_has_nul, data))
 
 
 def unless_known(call: Call, answer: Answer) -> Answer:

@@ -10,8 +10,9 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from ..model.topology import Topology
@@ -24,7 +25,7 @@ from .planner import Settings
 from .planning_process import PlanningProcess
 from .published import newest_versions
 from .telemetry.asking import Asking
-from .telemetry.intake import Intake, links_of
+from .telemetry.intake import Intake, Receipt, links_of
 from .telemetry.samples import Link, Sample
 
 LOG = logging.getLogger("stretto.service")
@@ -88,6 +89,13 @@ class Door(Intake):
             instance.kick()
 
         super().__init__(links_of(topology), keep, latest)
+        self._counted = partial(instance.metrics.refused_samples.labels, network)
+
+    def take(self, samples: Iterable[Sample], own: Collection[str] | None = None) -> Receipt:
+        receipt = super().take(samples, own)
+        for reason, count in receipt.refused.items():
+            self._counted(reason).inc(count)
+        return receipt
 
 
 def _words(event: dict[str, Any]) -> str:

@@ -43,6 +43,10 @@ class Metrics:
         self.samples = Counter(
             "stretto_telemetry_samples", "Samples of links that were kept", ("network",), registry=registry
         )
+        self.refused_samples = Counter(
+            "stretto_refused_telemetry_samples", "Samples of links that were refused, and requests with bad ones",
+            ("network", "reason"), registry=registry,
+        )  # fmt: skip
         self._changes = Counter(
             "stretto_network_changes", "Versions of networks made by telemetry", ("network",), registry=registry
         )

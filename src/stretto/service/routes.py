@@ -12,12 +12,13 @@ from typing import Any
 from sqlalchemy import Connection, Row, select
 
 from .. import __version__
-from ..model.errors import InputError
+from ..model.errors import InputError, StrettoError
 from ..topologies.values import check_keys, count, shown
 from . import holding, jobs, networks, published
 from .access import JOB, OPERATOR, READ
 from .calls import Answer, Call, Handler, Refused
 from .documents import check_name, parse_job, parse_network, parse_samples
+from .reporters import nodes_of_reporter, split_reporter
 from .schema import audit
 from .times import keep_times, parse_times, times_of
 
@@ -57,6 +58,11 @@ class Route:
     waits: bool = False
     kept: bool = False
 
+    @property
+    def of_job(self) -> bool:
+        """Whether it writes the job that its path names, which the caller must speak for."""
+        return self.role == JOB and self.path.startswith("/jobs/{name}")
+
 
 def get_networks(call: Call) -> Answer:
     with call.read() as connection:
@@ -94,7 +100,15 @@ def delete_network(call: Call) -> Answer:
 def post_telemetry(call: Call) -> Answer:
     name = call.names["name"]
     intake = call.instance.intake(name)
-    receipt = intake.take(parse_samples(call.data, intake.topology, time.time()))
+    try:
+        data, reporter = split_reporter(call.data)
+        with call.read() as connection:
+            own = nodes_of_reporter(connection, call, name, intake.topology, reporter)
+        samples = parse_samples(data, intake.topology, time.time())
+    except StrettoError:
+        call.instance.metrics.refused_samples.labels(name, "bad input").inc()
+        raise
+    receipt = intake.take(samples, own)
     return Answer(202, {"kept": receipt.kept, "refused": receipt.refused})
 
 

@@ -2,7 +2,8 @@
 
 A sample is refused if its link is unknown, if it is late (older than the newest of its link and kind, or than
 :data:`OLDEST_S`), doubled (of the same moment), from the future, or absurd (negative, more than :data:`ABSURD_FACTOR`
-times the bandwidth of the link in the topology, or a latency of more than :data:`LONGEST_S`).
+times the bandwidth of the link in the topology, or a latency of more than :data:`LONGEST_S`), or if its link is none of
+whoever reports it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ...model.topology import Topology
@@ -28,7 +29,9 @@ a counter that was read wrong is 1e6 and more. A link that was really made ten t
 LONGEST_S = 60.0
 """A latency above this, in seconds, is a mistake: milliseconds taken as seconds, for example."""
 
-UNKNOWN, LATE, DOUBLED, FUTURE, ABSURD = REASONS = ("unknown link", "late", "doubled", "from the future", "absurd")
+UNKNOWN, LATE, DOUBLED, FUTURE, ABSURD, FOREIGN = REASONS = (
+    "unknown link", "late", "doubled", "from the future", "absurd", "not the reporter's"
+)  # fmt: skip
 
 
 class Receipt(NamedTuple):
@@ -71,14 +74,18 @@ class Intake:
         self._latest = dict(latest or {})
         self._lock = threading.Lock()
 
-    def take(self, samples: Iterable[Sample]) -> Receipt:
-        """Keep the samples that are sound, and refuse the others."""
+    def take(self, samples: Iterable[Sample], own: Collection[str] | None = None) -> Receipt:
+        """Keep the samples that are sound, and refuse the others.
+
+        Args:
+            own: the nodes of whoever reports, at one of which each link must begin or end; None for any.
+        """
         with self._lock:
             sound, refused = [], Counter[str]()
             now = self._now()
             latest = dict(self._latest)
             for sample in sorted(samples, key=lambda s: s.at_s):
-                if reason := self._refusal(sample, latest, now):
+                if reason := self._refusal(sample, latest, now, own):
                     refused[reason] += 1
                 else:
                     sound.append(sample)
@@ -89,10 +96,14 @@ class Intake:
             self.refused += refused
             return Receipt(len(sound), dict(refused))
 
-    def _refusal(self, sample: Sample, latest: Mapping[tuple[Link, str], float], now: float) -> str | None:
+    def _refusal(
+        self, sample: Sample, latest: Mapping[tuple[Link, str], float], now: float, own: Collection[str] | None
+    ) -> str | None:
         bandwidth = self.links.get(sample.link)
         if bandwidth is None:
             return UNKNOWN
+        if own is not None and sample.src not in own and sample.dst not in own:
+            return FOREIGN
         most = LONGEST_S if sample.kind == LATENCY else ABSURD_FACTOR * bandwidth
         if not (math.isfinite(sample.rate) and 0.0 <= sample.rate <= most):
             return ABSURD
