@@ -23,6 +23,7 @@ from .bounding import bound
 from .compiling import warm
 from .controlling import jobs, networks
 from .exchange import export, import_, report
+from .help import WIDTH, Command, Group
 from .judging import show, simulate, verify
 from .listing import planners, topologies
 from .measuring import measure
@@ -38,12 +39,14 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,
+    cls=Group,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDTH},
 )
 for command in (topologies, planners, plan, replan, verify, simulate, run, emulate, show, bound, compare, tune,
                 order, measure, serve, study, report, export, warm):  # fmt: skip
-    app.command()(command)
-app.command("import")(import_)
+    app.command(cls=Command)(command)
+app.command("import", cls=Command)(import_)
 for group in (networks, jobs):
     app.add_typer(group)
 
@@ -112,6 +115,9 @@ def _errors_in_one_line() -> Iterator[None]:
         # a usage error of typer's, or of click's under its older versions
         if not hasattr(error, "format_message"):
             raise
+        if type(error).__name__ == "NoArgsIsHelpError":
+            sys.stdout.write(error.format_message() + "\n")
+            sys.exit(0)
         command = getattr(getattr(error, "ctx", None), "command_path", "stretto")
         message = " ".join(error.format_message().split()).rstrip(".")
         sys.stderr.write(f"error: {command}: {message[:1].lower()}{message[1:]}; see `{command} --help`\n")

@@ -10,13 +10,26 @@ from typer import Argument, Option, Typer
 
 from ..model.errors import InputError
 from . import arguments
+from .help import Command, Group
 from .output import answer, print_line, print_table
 
 if TYPE_CHECKING:
     from ..service.client import Controller
 
-networks = Typer(name="networks", no_args_is_help=True, help="Networks of a controller (docs: controller).")
-jobs = Typer(name="jobs", no_args_is_help=True, help="Jobs of a controller, and their plans (docs: controller).")
+networks = Typer(
+    name="networks",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    cls=Group,
+    help="Networks of a controller (docs: controller).",
+)
+jobs = Typer(
+    name="jobs",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    cls=Group,
+    help="Jobs of a controller, and their plans (docs: controller).",
+)
 
 Name = Annotated[str, Argument(help="Its name at the controller.")]
 Url = Annotated[
@@ -44,7 +57,7 @@ def _object(path: str) -> Any:
     return parse_json(sys.stdin.read() if path == FROM_STDIN else read_text(path), path)
 
 
-@networks.command("list")
+@networks.command("list", cls=Command)
 def list_networks(
     controller: Url, token: Token = None, authorities: Authorities = None, as_json: arguments.Json = False
 ) -> None:
@@ -54,7 +67,7 @@ def list_networks(
     answer(as_json, {"networks": found}, lambda: print_table("networks", ("name", "version"), rows))
 
 
-@networks.command("show")
+@networks.command("show", cls=Command)
 def show_network(
     name: Name, controller: Url, token: Token = None, authorities: Authorities = None, as_json: arguments.Json = False
 ) -> None:
@@ -83,7 +96,7 @@ def _values(said: dict[str, Any]) -> str:
     return ", ".join(words + ([format_time(said["latency_s"])] if "latency_s" in said else []))
 
 
-@networks.command("put")
+@networks.command("put", cls=Command)
 def put_network(
     name: Name,
     topology: arguments.Topology,
@@ -100,7 +113,7 @@ def put_network(
     answer(as_json, data, lambda: print_line(f"network {name} has version {data['version']}: {size}"))
 
 
-@networks.command("delete")
+@networks.command("delete", cls=Command)
 def delete_network(
     name: Name, controller: Url, token: Token = None, authorities: Authorities = None, as_json: arguments.Json = False
 ) -> None:
@@ -109,7 +122,7 @@ def delete_network(
     answer(as_json, {"name": name, "deleted": True}, lambda: print_line(f"network {name} is forgotten"))
 
 
-@networks.command("report")
+@networks.command("report", cls=Command)
 def report(
     name: Name,
     telemetry: Annotated[str, Argument(help="A telemetry file (docs: replanning); - for the standard input.")],
@@ -124,7 +137,7 @@ def report(
     answer(as_json, data, lambda: print_line(f"{data['kept']} kept{refused}"))
 
 
-@jobs.command("list")
+@jobs.command("list", cls=Command)
 def list_jobs(
     controller: Url, token: Token = None, authorities: Authorities = None, as_json: arguments.Json = False
 ) -> None:
@@ -134,7 +147,7 @@ def list_jobs(
     answer(as_json, {"jobs": found}, lambda: print_table("jobs", ("name", "network", "version", "plan"), rows))
 
 
-@jobs.command("show")
+@jobs.command("show", cls=Command)
 def show_job(
     name: Name, controller: Url, token: Token = None, authorities: Authorities = None, as_json: arguments.Json = False
 ) -> None:
@@ -155,7 +168,7 @@ def show_job(
     answer(as_json, found, show)
 
 
-@jobs.command("put")
+@jobs.command("put", cls=Command)
 def put_job(
     name: Name,
     job: Annotated[str, Argument(help="A JSON file, such as {\"network\": \"wan\", \"collectives\": [{\"kind\": "
@@ -170,7 +183,7 @@ def put_job(
     answer(as_json, data, lambda: print_line(f"job {name} has version {data['version']}, on {data['network']}"))
 
 
-@jobs.command("delete")
+@jobs.command("delete", cls=Command)
 def delete_job(
     name: Name, controller: Url, token: Token = None, authorities: Authorities = None, as_json: arguments.Json = False
 ) -> None:
@@ -179,7 +192,7 @@ def delete_job(
     answer(as_json, {"name": name, "deleted": True}, lambda: print_line(f"job {name} has ended"))
 
 
-@jobs.command("hold")
+@jobs.command("hold", cls=Command)
 def hold_job(
     name: Name, controller: Url, token: Token = None, authorities: Authorities = None, as_json: arguments.Json = False
 ) -> None:
@@ -188,7 +201,7 @@ def hold_job(
     answer(as_json, data, lambda: print_line(f"job {name} keeps its plan; newer ones are proposed"))
 
 
-@jobs.command("accept")
+@jobs.command("accept", cls=Command)
 def accept_plan(
     name: Name,
     controller: Url,
@@ -207,7 +220,7 @@ def accept_plan(
     answer(as_json, data, lambda: print_line(f"job {name} {done}; {then}"))
 
 
-@jobs.command("plan")
+@jobs.command("plan", cls=Command)
 def show_plan(
     name: Name,
     controller: Url,
@@ -219,10 +232,10 @@ def show_plan(
     as_json: arguments.Json = False,
 ) -> None:
     """Show the plan of a job, and write it to a file that other commands read."""
-    from ..formats import atomic_file, check_writable
+    from ..formats import PLAN, atomic_file, check_writable
 
     if output is not None:
-        check_writable(output)
+        check_writable(output, PLAN)
     asked = _controller(controller, token, authorities)
     found = asked.plan(name, version=version, wait_s=wait)
     if found is None:

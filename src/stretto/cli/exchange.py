@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option
@@ -25,7 +26,9 @@ def report(
 ) -> None:
     """Draw plans on one HTML page that works offline, or as one picture (.svg)."""
     from ..face import draw
+    from ..formats import PAGE, check_writable
 
+    check_writable(output, PAGE)
     plans = []
     for i, file in enumerate(files):
         show_progress(i, len(files), file)
@@ -36,17 +39,18 @@ def report(
 
 
 def export(
-    to: Annotated[
-        str,
-        Option(
-            help="Format: parquet, json, csv, trace (Perfetto, Chrome), msccl, mscclpp, mscclpp-dsl, chakra, "
-            "cross-connects, cross-connects-csv, sonic-patches or nccl.",
-            autocompletion=arguments.complete_format,
-        ),
-    ],
     output: Annotated[
         str, Option("-o", "--output", help="The file to write; for a table of `tune` and for nccl, the folder.")
     ],
+    to: Annotated[
+        str | None,
+        Option(
+            help="Format: parquet, json, csv, trace (Perfetto, Chrome), msccl, mscclpp, mscclpp-dsl, chakra, "
+            "cross-connects, cross-connects-csv, sonic-patches or nccl. Default: as the file's name ends, "
+            "in .parquet, .json, .csv, .xml (msccl) or .py (mscclpp-dsl).",
+            autocompletion=arguments.complete_format,
+        ),
+    ] = None,
     file: arguments.FileOrNone = None,
     topology: arguments.TopologyOrDefault = None,
     gpu: Annotated[
@@ -60,7 +64,7 @@ def export(
 ) -> None:
     """Write a plan in another format, programs of a table of `tune`, or files for NCCL on a topology."""
     from ..choose.tuning import is_tuning
-    from ..formats import exporters
+    from ..formats import check_ending, exporters
     from ..formats.blocks import nodes_of_ranks
     from ..simulate import simulate as run
     from .packing import NCCL, export_pack
@@ -71,7 +75,7 @@ def export(
             raise InputError("the files for NCCL hold all ranks", "--ranks")
         export_pack(file, topology, gpu, output, as_json)
         return
-    format = find_format(exporters(), to, "--to", others=(NCCL,))
+    format = find_format(exporters(), to, "--to", others=(NCCL,)) if to is not None else _named_by_ending(output)
     for flag, value in (("--topology", topology), ("--gpu", gpu)):
         if value is not None:
             raise InputError(f"{format.name} is written of a plan; a topology and its GPUs are for --to {NCCL}", flag)
@@ -83,6 +87,7 @@ def export(
     if is_tuning(file):
         export_table(file, format, output, as_json)
         return
+    check_ending(output, (format.ending, *(("et",) if format.ending == "chakra" else ())))
     plan = read_verified(file, as_json)
     chosen = {} if ranks is None else {"ranks": chosen_ranks(ranks, len(nodes_of_ranks(plan)))}
     timeline = run(plan)
@@ -91,6 +96,18 @@ def export(
     data["notes"] += format.write(timeline, output, **chosen) or ()
     lines = [f"wrote {output}", *said, *(f"note: {note}" for note in data["notes"])]
     answer(as_json, data, lambda: print_line("\n".join(lines)))
+
+
+def _named_by_ending(path: str) -> Exporter:
+    """The first format whose files have the ending of a path."""
+    from ..formats import exporters
+
+    ending = os.path.splitext(path)[1][1:].lower()
+    for format in exporters().values():
+        if format.ending == ending:
+            return format
+    names = ", ".join((*exporters(), "nccl"))
+    raise InputError(f"the name {path!r} does not say which format; there are {names}", "--to")
 
 
 def _times(timeline: Timeline, format: Exporter, data: dict[str, Any], as_json: bool) -> list[str]:
@@ -138,9 +155,11 @@ def import_(
 ) -> None:
     """Read a schedule of another tool as a plan, verify it, and say how long it takes: exit code 1 if it is wrong."""
     from .. import face
-    from ..formats import Size, importers
+    from ..formats import PLAN, Size, check_writable, importers
     from ..model.units import parse_size
 
+    if output is not None:
+        check_writable(output, PLAN)
     format = find_format(importers(), source, "--from")
     if (size is None) == (shard is None) and not (size is None and format.sized):
         raise InputError("give either --size or --shard: the file does not say")

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from ..face import Comparison, Front
 
+MOST_DIGITS = 12
+"""Characters of a number with its unit, at most."""
+
 
 def answer(as_json: bool, data: dict[str, Any], show: Callable[[], None]) -> None:
     if as_json:
@@ -24,20 +27,34 @@ def print_line(text: str) -> None:
 
 
 def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table. Where the terminal is too narrow for its words, each row is a table of its own."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
+    least = [max(map(_longest_word, column)) for column in zip(header, *rows, strict=True)]
+    if len(header) > 2 and sum(least) + 3 * len(least) + 1 > console.width:  # three between columns
+        for i, row in enumerate(rows):
+            cells = [(name, cell) for name, cell in zip(header, row, strict=True) if cell]
+            print_table("" if i else title, ("", ""), cells)
+        return
     table = Table(
         title=title or None, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", show_header=any(header)
     )
-    for name in header:
-        table.add_column(name, overflow="fold")
+    for name, width in zip(header, least, strict=True):
+        table.add_column(name, overflow="fold", min_width=width if len(header) > 2 else None)
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    width = None if sys.stdout.isatty() else 160
-    Console(width=width, highlight=False).print(table)
+    console.print(table)
+
+
+def _longest_word(cell: str) -> int:
+    """Characters of the longest word; a number stays with its unit."""
+    if cell[:1].isdigit() and len(cell) <= MOST_DIGITS:
+        return len(cell)
+    return max(map(len, cell.split()), default=0)
 
 
 def _many(word: str, count: int) -> str:

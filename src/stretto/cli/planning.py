@@ -54,11 +54,11 @@ def plan(
 ) -> None:
     """Make a plan, verify it, simulate it, and print a summary."""
     from .. import face
-    from ..formats import check_writable
+    from ..formats import PLAN, check_writable
     from ..report.facts import plan_facts
 
     if output is not None:
-        check_writable(output)
+        check_writable(output, PLAN)
     net, workload = read_request(collective, topology, size, shard, demand, jobs, chunks=chunks, root=root)
     if tuning is not None:
         from .tuning import choice_of_table
@@ -125,12 +125,12 @@ def compare(
 ) -> None:
     """Compare planners over sizes (both separated by commas) with the lower bound."""
     from .. import face
-    from ..formats import check_writable
+    from ..formats import PAGE, check_writable
 
     asked = requested(collective, size, shard, demand, jobs)
     counts = [chunk_count(text) for text in chunks.split(",")]
     if output is not None:
-        check_writable(output)
+        check_writable(output, PAGE)
     comparison = face.compare(
         asked, topology, size, shard=shard, demand=demand, planner=planner, chunks=counts, root=root, seed=seed,
         effort=effort, time_limit=time_limit, options=given_options(option), target=target,
@@ -170,9 +170,12 @@ def replan(
     """Plan what is left of a plan again, on the network as it is now."""
     from ..choose import replan
     from ..face import of_model
+    from ..formats import PLAN, check_writable
     from ..formats.telemetry import read_telemetry
     from ..model.units import parse_time
 
+    if output is not None:
+        check_writable(output, PLAN)
     old = read_verified(file, as_json)
     news = read_telemetry(telemetry, old.topology, old.workload.chunk_count)
     if at is not None:

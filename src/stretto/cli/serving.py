@@ -44,7 +44,9 @@ def serve(
     address: Annotated[
         str | None, Option(help="URL at which other machines reach this instance. Default: that of host and port.")
     ] = None,
-    insecure: Annotated[bool, Option(help="Listen beyond this machine even without TLS or tokens.")] = False,
+    insecure: Annotated[
+        bool, Option("--insecure", help="Listen beyond this machine even without TLS or tokens.")
+    ] = False,
     sources: Annotated[
         str | None, Option(help="File of what is asked for telemetry: Prometheus and gNMI, for each network.")
     ] = None,

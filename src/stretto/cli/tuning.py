@@ -23,11 +23,19 @@ def tune(
     ],
     topology: arguments.Topology,
     sizes: Annotated[
-        str, Option(help="Sizes of the full buffer at which planners are compared, separated by commas.")
+        str,
+        Option(
+            "--size", "--sizes", help="Sizes of the full buffer at which planners are compared, separated by commas."
+        ),
     ] = "4KB,64KB,1MB,16MB,256MB",
     planners: Annotated[
         str | None,
-        Option("-p", "--planners", help="Planners to compare, separated by commas. Default: those registered for it."),
+        Option(
+            "-p",
+            "--planner",
+            "--planners",
+            help="Planners to compare, separated by commas. Default: those registered for it.",
+        ),
     ] = None,
     chunks: Annotated[str, Option(help="Numbers of chunks into which each piece is cut, separated by commas.")] = "1,4",
     root: arguments.Root = 0,
@@ -53,7 +61,7 @@ def tune(
         if kind not in KINDS:
             raise InputError(f"there is no collective {kind!r}; there are {', '.join(KINDS)}", "COLLECTIVES")
     table = tuning.tune(
-        topology, kinds, [parse_size(text, "--sizes") for text in sizes.split(",")],
+        topology, kinds, [parse_size(text, "--size") for text in sizes.split(",")],
         planners=planners.split(",") if planners else None, chunks=[chunk_count(text) for text in chunks.split(",")],
         root=root, seed=seed, ranks_only=ranks_only, target=target, progress=show_progress,
     )  # fmt: skip

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from ..planners import Progress
 
 
+MARK = " *"
+"""Of the plan that ends soonest, where several serve a request."""
+
+
 @dataclass(frozen=True, eq=False)
 class Comparison(Sequence[dict[str, Any]]):
     """Plans beside each other: a sequence of rows, which ``pandas.DataFrame`` takes as it is.
@@ -66,11 +70,22 @@ class Comparison(Sequence[dict[str, Any]]):
     @property
     def cells(self) -> list[tuple[str, ...]]:
         """Each row as text, in the columns of :attr:`header`."""
-        cells = [_cells(row) for row in self.rows]
+        soonest = self._soonest
+        cells = [_cells(row, MARK if i in soonest else "") for i, row in enumerate(self.rows)]
         if len(self.header) == len(self.HEADER):
             return cells
         costs = [format_usd(row["cost_usd"]) if "cost_usd" in row else "" for row in self.rows]
         return [(*row, cost) for row, cost in zip(cells, costs, strict=True)]
+
+    @property
+    def _soonest(self) -> set[int]:
+        """The rows that end soonest among several for the same request."""
+        requests: dict[tuple[Any, ...], list[int]] = {}
+        for i, row in enumerate(self.rows):
+            if "failed" not in row:
+                key = tuple(row[name] for name in ("collective", "ranks", "topology", "size_bytes"))
+                requests.setdefault(key, []).append(i)
+        return {min(rows, key=lambda i: self.rows[i]["completion_s"]) for rows in requests.values() if len(rows) > 1}
 
     @property
     def failures(self) -> list[tuple[str, str]]:
@@ -98,12 +113,15 @@ class Comparison(Sequence[dict[str, Any]]):
 
     @property
     def notes(self) -> list[str]:
-        """What a message costs, and each planner that does not serve a request, with the reason."""
+        """What marks the best rows, what a message costs, and who does not serve a request, with the reason."""
         from ..report.facts import message_text
 
         costs = dict.fromkeys(message_text(row) for row in self.rows)
-        return [f"a message costs {cost}" for cost in costs if cost] + [
-            f"no plan by {name}: {reason}" for name, reason in self.failures
+        marks = [f"{MARK.strip()} ends soonest"] if self._soonest else []
+        return [
+            *marks,
+            *(f"a message costs {cost}" for cost in costs if cost),
+            *(f"no plan by {name}: {reason}" for name, reason in self.failures),
         ]
 
 
@@ -182,8 +200,8 @@ def _each(values: Any) -> list[Any]:
     return list(values) if isinstance(values, Sequence) else [values]
 
 
-def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    start = (row["planner"], format_size(row["size_bytes"]), str(row["chunks"]))
+def _cells(row: Mapping[str, Any], mark: str) -> tuple[str, ...]:
+    start = (row["planner"] + mark, format_size(row["size_bytes"]), str(row["chunks"]))
     if "failed" in row:
         return (*start, "", "none", "", "", "", "")
     shown = {

@@ -140,6 +140,9 @@ def draw(path: str | os.PathLike[str], plans: Sequence[Plan]) -> None:
     Raises:
         StrettoError: a plan is not correct, or the file cannot be written.
     """
+    from ..formats import PAGE, check_ending
+
+    check_ending(os.fspath(path), PAGE)
     for each in plans:
         verdict = each.verify()
         if verdict.finding is not None:

@@ -150,8 +150,30 @@ def _is_special(path: str) -> bool:
     return os.path.lexists(path) and not os.path.isdir(path) and not stat.S_ISREG(os.lstat(path).st_mode)
 
 
-def check_writable(path: str) -> None:
-    """Check, before long work, that a file of that name can be written; InputError if not."""
+ENDINGS = frozenset(("parquet", "json", "csv", "xml", "svg", "html", "htm", "py", "et", "graphml", "png", "pdf"))
+"""Of file names, each of which promises a format."""
+PLAN = ("parquet", "json")
+PAGE = ("html", "htm", "svg")
+"""The endings of plans, and of their pages and pictures."""
+
+
+def check_ending(path: str, endings: Sequence[str]) -> None:
+    """Refuse the name of a file whose ending promises a format that is not written; any other name will do."""
+    ending = os.path.splitext(path)[1][1:].lower()
+    if ending in ENDINGS and ending not in endings:
+        written = " or ".join(f".{e}" for e in endings if e != "htm")
+        more = "; `stretto export` writes other formats" if tuple(endings) == PLAN else ""
+        raise InputError(f"what is written is {written}{more}", path)
+
+
+def check_writable(path: str, endings: Sequence[str] = ()) -> None:
+    """Check, before long work, that a file of that name can be written; InputError if not.
+
+    Args:
+        endings: those of the formats that it may have, where its name says that.
+    """
+    if endings:
+        check_ending(path, endings)
     try:
         if os.path.isdir(path):
             raise InputError("is a folder", path)

@@ -26,7 +26,7 @@ from ..model.symmetric import Orbits, SymmetricPlan
 from ..model.topology import Topology
 from ..topologies.files import topology_from_json
 from ..topologies.values import entry, json_text, objects
-from . import atomic_file
+from . import PLAN, atomic_file, check_ending
 from .by_symmetry import dealt_from_json, ranges_of, symmetric_from_json, symmetry_to_json, unevenly_cut
 
 BY_SYMMETRY = 4
@@ -53,6 +53,7 @@ KEY = b"stretto"
 
 def write_plan(plan: Plan, path: str) -> None:
     """Write a plan: JSON if the path ends in .json, else Parquet."""
+    check_ending(path, PLAN)
     (write_json if path.lower().endswith(".json") else write_parquet)(plan, path)
 
 

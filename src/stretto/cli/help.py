@@ -1,0 +1,140 @@
+"""The help of the commands, as plain text of any width: what is asked, how, what is written, and an example."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
+
+WIDTH = 100
+"""Columns of a terminal that help uses at most."""
+
+WHAT = frozenset((
+    "topology", "jobs", "size", "sizes", "shard", "demand", "chunks", "root", "file", "telemetry", "at", "changes",
+    "collective", "library", "groups", "present", "machines", "servers", "fabric", "nics", "hosts", "hosts_file", "gpu",
+    "ranks", "source", "tuning", "network", "connections",
+))  # fmt: skip
+OUTPUT = frozenset(("output", "to", "plot", "trace", "check", "transfers", "targets", "as_json", "version", "help"))
+"""Options that say what is asked for, and what is written; all others say how."""
+
+METAVARS: Mapping[str, str] = {
+    "topology": "SPEC|FILE", "size": "SIZE", "sizes": "SIZE,...", "shard": "SIZE", "demand": "FILE.csv",
+    "planner": "PLANNER", "planners": "PLANNER,...", "chunks": "N", "root": "RANK", "option": "NAME=VALUE",
+    "effort": "LEVEL", "time_limit": "SECONDS", "timeout": "SECONDS", "target": "TARGET", "tuning": "TABLE",
+    "objective": "time|cost", "budget": "USD", "output": "FILE", "plot": "FILE.svg", "to": "FORMAT",
+    "source": "FORMAT", "jobs": "FILE.json", "telemetry": "FILE", "changes": "FILE", "trace": "FILE",
+    "hosts": "HOST,...", "hosts_file": "FILE", "controller": "URL", "token": "TOKEN", "authorities": "FILE",
+    "at": "TIME", "ranks": "RANK,...", "groups": "GROUP,...", "library": "LIBRARY", "collective": "COLLECTIVE",
+    "machines": "site|gpu", "gpu": "GPU", "present": "ORDER", "fabric": "FABRIC", "nics": "COUNTxSPEED",
+    "switch": "PROGRAM", "secret_file": "FILE", "frames": "KIND", "data": "FOLDER", "database": "URL",
+    "tokens": "FILE", "new_token": "ROLE:NAME", "tls_cert": "FILE", "tls_key": "FILE", "tls_ca": "FILE",
+    "tls_name": "NAME", "address": "URL", "sources": "FILE", "hold": "SECONDS", "watch": "SECONDS", "wait": "SECONDS",
+    "master": "HOST[:PORT]", "connections": "N,...", "load": "SIZE", "network": "NAME", "engine": "ENGINE",
+    "command": "COMMAND", "ssh": "COMMAND", "host": "ADDRESS", "paced": "X", "scale": "X", "shrink": "X",
+    "threshold": "X", "least_gain": "X", "rate": "X",
+}  # fmt: skip
+"""What stands for the value of an option; a number N where nothing is said."""
+
+EXAMPLES: Mapping[str, str] = {
+    "topologies": "stretto topologies 'h100:8?pod=4&spines=4' --plot cluster.svg",
+    "planners": "stretto planners forest",
+    "plan": "stretto plan allreduce -t h100:4 --size 1GB -o plan.parquet",
+    "replan": "stretto replan plan.parquet --telemetry news.json --at 2s -o rest.parquet",
+    "verify": "stretto verify plan.parquet",
+    "simulate": "stretto simulate plan.parquet",
+    "run": "stretto run allreduce -t fullmesh:4 --size 64MB",
+    "emulate": "stretto emulate allgather -t sites:2,2 --size 16MB",
+    "show": "stretto show plan.parquet --transfers 20",
+    "bound": "stretto bound allreduce -t zoo:Abilene --size 1GB",
+    "compare": "stretto compare allgather -t dgx2:2 --size 1MB,1GB -p ring,forest,auto -o page.html",
+    "tune": "stretto tune allreduce -t dgx1 -p ring,forest -o table.json",
+    "order": "stretto order -t sites:2,4 --library nccl --collective allreduce --size 1GB",
+    "measure": "stretto measure --hosts node1,node2,node3 -o measured.json",
+    "serve": "stretto serve --data controller",
+    "study": "stretto study swot -o swot",
+    "report": "stretto report plan.parquet -o page.html",
+    "export": "stretto export plan.parquet --to trace -o plan.json",
+    "import": "stretto import plan.xml --from msccl -t dgx1 --size 64MB",
+    "warm": "stretto warm",
+    "networks list": "stretto networks list --controller http://127.0.0.1:8642",
+    "networks show": "stretto networks show wan",
+    "networks put": "stretto networks put wan -t zoo:Abilene",
+    "networks delete": "stretto networks delete wan",
+    "networks report": "stretto networks report wan news.json",
+    "jobs list": "stretto jobs list --controller http://127.0.0.1:8642",
+    "jobs show": "stretto jobs show training",
+    "jobs put": "stretto jobs put training job.json",
+    "jobs delete": "stretto jobs delete training",
+    "jobs plan": "stretto jobs plan training -o plan.parquet",
+    "jobs hold": "stretto jobs hold training",
+    "jobs accept": "stretto jobs accept training",
+}  # fmt: skip
+"""One for each command; a test reads them as the commands do."""
+
+SUBJECTS: Mapping[str, tuple[str, ...]] = {
+    "Plans": ("plan", "compare", "bound", "tune", "order", "replan"),
+    "Plan files": ("verify", "simulate", "show", "report", "export", "import"),
+    "Real bytes": ("run", "emulate", "measure"),
+    "A service": ("serve", "networks", "jobs"),
+    "What there is": ("topologies", "planners", "study", "warm"),
+}
+"""The commands, by what they are about."""
+
+
+class Command(TyperCommand):
+    """A command whose help has its options in groups."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        groups: dict[str, list[tuple[str, str]]] = {"Arguments": [], "What": [], "How": [], "Output": []}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None:
+                groups[_group(param)].append((_name(param), record[1]))
+        for title, rows in groups.items():
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows, col_max=min(26, formatter.width // 3))
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        example = EXAMPLES.get(ctx.command_path.partition(" ")[2])
+        if example is not None:
+            with formatter.section("Example"):
+                formatter.write(f"  {example}\n")
+
+
+class Group(TyperGroup):
+    """Commands, listed by what they are about."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        subjects = SUBJECTS if ctx.parent is None else {"Commands": self.list_commands(ctx)}
+        for title, names in subjects.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, _first_sentence(self.get_command(ctx, name))) for name in names])
+
+
+def _first_sentence(command: Any) -> str:
+    return str(command.help).split("\n\n")[0]
+
+
+def _group(param: Any) -> str:
+    if param.param_type_name == "argument":
+        return "Arguments"
+    return "What" if param.name in WHAT else "Output" if param.name in OUTPUT else "How"
+
+
+def _name(param: Any) -> str:
+    """The flags of an option and what stands for its value, or the name of an argument."""
+    if param.param_type_name == "argument":
+        return str(param.metavar or param.name.upper())
+    flags = ", ".join(_without_old_names(param.opts))
+    if param.secondary_opts:
+        flags += "/" + "/".join(param.secondary_opts)
+    return flags if param.is_flag else f"{flags} {METAVARS.get(param.name, 'N')}"
+
+
+def _without_old_names(flags: Iterable[str]) -> list[str]:
+    """The short flags and the first long one; others are still understood."""
+    flags = list(flags)
+    long = [flag for flag in flags if flag.startswith("--")]
+    return [flag for flag in flags if not flag.startswith("--")] + long[:1]

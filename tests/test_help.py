@@ -1,0 +1,75 @@
+"""Help of the command line: every command, at any width."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+import typer
+
+from stretto.cli import app
+from stretto.cli.help import EXAMPLES, METAVARS, OUTPUT, SUBJECTS, WHAT
+
+
+def _leaves(command, path: tuple[str, ...] = ()) -> dict:
+    if not hasattr(command, "commands"):
+        return {" ".join(path): command}
+    return {name: leaf for n, c in command.commands.items() for name, leaf in _leaves(c, (*path, n)).items()}
+
+
+LONG = 36
+"""Characters of what may be broken: an example of groups without a space."""
+ROOT = typer.main.get_command(app)
+COMMANDS = _leaves(ROOT)
+
+
+def _help(path: str, monkeypatch, capsys, columns: int) -> str:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with pytest.raises(SystemExit) as ended:
+        app([*path.split(), "--help"], prog_name="stretto")
+    assert ended.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_every_command_is_listed_and_has_an_example():
+    assert EXAMPLES.keys() == COMMANDS.keys()
+    assert sorted(name for names in SUBJECTS.values() for name in names) == sorted(ROOT.commands)
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_an_example_is_understood(path, monkeypatch):
+    monkeypatch.setenv("STRETTO_CONTROLLER", "http://127.0.0.1:8642")
+    words = shlex.split(EXAMPLES[path])
+    assert words[0] == "stretto" and words[1 : 1 + len(path.split())] == path.split()
+    command = COMMANDS[path]
+    with command.make_context(path, words[1 + len(path.split()) :]) as context:
+        assert context.params
+
+
+@pytest.mark.parametrize("path", ["", *COMMANDS])
+def test_help_fits_and_breaks_no_word(path, monkeypatch, capsys):
+    narrow, wide = (_help(path, monkeypatch, capsys, columns) for columns in (60, 100))
+    example = f"  {EXAMPLES.get(path)}"
+    for text, columns in ((narrow, 60), (wide, 100)):
+        assert max(len(line) for line in text.splitlines() if line != example) <= columns
+    words = [text.replace("-\n", "-").split() for text in (narrow, wide)]
+    assert sorted("".join(words[0])) == sorted("".join(words[1]))
+    assert all("-" in w.strip("-") or len(w) > LONG for w in set(wide.split()) - set(narrow.split()))
+
+
+def test_every_option_has_a_group_and_says_what_its_value_is():
+    options = {p.name: p for c in COMMANDS.values() for p in c.params if p.param_type_name == "option"}
+    assert options.keys() >= METAVARS.keys() and options.keys() | {"version", "help", "file"} >= WHAT | OUTPUT
+    numbers = {name for name, option in options.items() if not (option.is_flag or option.hidden or name in METAVARS)}
+    assert numbers == {
+        "cycles", "most_bytes", "points", "port", "proposal", "seed", "servers", "transfers", "version"
+    }  # fmt: skip
+
+
+def test_a_group_without_a_command_shows_its_help(capsys):
+    from stretto.cli import main
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
+        patch.setattr("sys.argv", ["stretto", "jobs"])
+        main()
+    assert ended.value.code == 0 and "Commands:" in capsys.readouterr().out

@@ -1,0 +1,73 @@
+"""What the command line prints fits the terminal, and what it writes is what the file's name says."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from command_line import answer, stretto
+from stretto.cli import output
+
+
+@pytest.fixture
+def plan(tmp_path):
+    path = tmp_path / "plan.parquet"
+    stretto("plan", "allgather", "-t", "ring:4", "--size", "1MB", "-p", "ring", "-o", path)
+    return path
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("plan", "allgather", "-t", "ring:4", "--size", "1MB", "-o", "plan.csv"),
+        ("compare", "allgather", "-t", "ring:4", "--size", "1MB", "-p", "ring", "-o", "page.json"),
+        ("import", "x.xml", "--from", "msccl", "-t", "ring:4", "--size", "1MB", "-o", "plan.xml"),
+    ],
+)
+def test_a_name_that_promises_another_format_is_refused(command, tmp_path):
+    said = stretto(*command, code=2, cwd=tmp_path).stderr
+    assert said.startswith(f"error: {command[-1]}: what is written is .") and said.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_format_is_told_from_the_ending(plan, tmp_path):
+    for ending, name in (("csv", "csv"), ("json", "json"), ("xml", "msccl"), ("py", "mscclpp-dsl")):
+        assert answer("export", plan, "-o", tmp_path / f"out.{ending}")["format"] == name
+    assert (tmp_path / "out.csv").read_text().count("\n") == 13
+    said = stretto("export", plan, "-o", tmp_path / "out", code=2).stderr
+    assert "does not say which format; there are parquet, json" in said
+    said = stretto("export", plan, "--to", "trace", "-o", tmp_path / "trace.csv", code=2).stderr
+    assert said.endswith("trace.csv: what is written is .json\n") and not (tmp_path / "trace.csv").exists()
+
+
+HEADER = ("planner", "size", "completion", "algorithm bandwidth")
+ROWS = [("ring", "1 MB", "8.686 ms", "14.24 GB/s"), ("forest", "64 MB", "791.7 us", "80.84 GB/s")]
+
+
+def printed(monkeypatch, capsys, columns: int) -> str:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    output.print_table("two plans", HEADER, ROWS)
+    return re.sub("\x1b\\[[0-9;]*m", "", capsys.readouterr().out)
+
+
+def test_a_table_that_fits_has_a_line_for_each_row(monkeypatch, capsys):
+    wide = printed(monkeypatch, capsys, 90)
+    assert [line.split() for line in wide.splitlines() if "MB" in line] == [" ".join(row).split() for row in ROWS]
+
+
+@pytest.mark.parametrize("columns", [36, 44])
+def test_a_table_that_does_not_fit_is_turned_and_breaks_no_word(columns, monkeypatch, capsys):
+    narrow = printed(monkeypatch, capsys, columns)
+    lines = [line.split() for line in narrow.splitlines() if line.strip()]
+    expected = [["two", "plans"]] + [f"{name} {cell}".split() for row in ROWS for name, cell in zip(HEADER, row)]
+    assert lines == expected and max(map(len, narrow.splitlines())) <= columns
+
+
+def test_the_plan_that_ends_soonest_is_marked():
+    said = stretto("compare", "allreduce", "-t", "dgx1", "--size", "1KB,64MB", "-p", "ring,recursive-doubling").stdout
+    marked = [line.split()[0] for line in said.splitlines() if " * " in line]
+    assert marked == ["recursive-doubling", "ring"] and "* ends soonest" in said
+    alone = stretto("compare", "allreduce", "-t", "dgx1", "--size", "1KB,64MB", "-p", "ring").stdout
+    assert "*" not in alone
