@@ -29,10 +29,10 @@ METAVARS: Mapping[str, str] = {
     "machines": "site|gpu", "gpu": "GPU", "present": "ORDER", "fabric": "FABRIC", "nics": "COUNTxSPEED",
     "switch": "PROGRAM", "secret_file": "FILE", "frames": "KIND", "data": "FOLDER", "database": "URL",
     "tokens": "FILE", "new_token": "ROLE:NAME", "tls_cert": "FILE", "tls_key": "FILE", "tls_ca": "FILE",
-    "tls_name": "NAME", "address": "URL", "sources": "FILE", "hold": "SECONDS", "watch": "SECONDS", "wait": "SECONDS",
-    "master": "HOST[:PORT]", "connections": "N,...", "load": "SIZE", "network": "NAME", "engine": "ENGINE",
-    "command": "COMMAND", "ssh": "COMMAND", "host": "ADDRESS", "paced": "X", "scale": "X", "shrink": "X",
-    "threshold": "X", "least_gain": "X", "rate": "X",
+    "tls_name": "NAME", "address": "URL", "sources": "FILE", "hold": "SECONDS", "gone_after": "SECONDS",
+    "watch": "SECONDS", "wait": "SECONDS", "master": "HOST[:PORT]", "connections": "N,...", "load": "SIZE",
+    "network": "NAME", "engine": "ENGINE", "command": "COMMAND", "ssh": "COMMAND", "host": "ADDRESS", "paced": "X",
+    "scale": "X", "shrink": "X", "threshold": "X", "least_gain": "X", "rate": "X",
 }  # fmt: skip
 """What stands for the value of an option; a number N where nothing is said."""
 
