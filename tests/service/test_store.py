@@ -132,7 +132,7 @@ def test_old_samples_are_forgotten_but_for_the_last_of_each_link(store):
         networks.put_network(connection, "wan", NET, 1.0)
         networks.keep_samples(connection, "wan", samples)
         assert [s.at_s for s in networks.samples_since(connection, "wan", 3.0)] == [0.5, 2.0, 3.0, 4.0]
-        networks.forget_samples(connection, 10.0)
+        assert networks.forget_samples(connection, "wan", -1.0, 10.0) == 4
         assert [s.at_s for s in networks.samples_since(connection, "wan", 0.0)] == [0.5, 4.0]
         assert networks.latest_samples(connection, "wan")[("gpu0", "gpu1"), CAPACITY] == 4.0
 

@@ -62,6 +62,12 @@ def serve(
     least_gain: Annotated[
         float, Option(help="Share of the mean completion that new plans must gain to replace others.", min=0.0, max=1.0)
     ] = 0.05,
+    keep: Annotated[
+        float, Option(help="Days for which the audit log, decisions, and old versions of networks and jobs are kept.",
+                      min=0.01)
+    ] = 30.0,
+    keep_telemetry: Annotated[float, Option(help="Hours for which telemetry is kept.", min=0.1)] = 24.0,
+    keep_versions: Annotated[int, Option(help="Versions of each job's plan that are kept.", min=2)] = 20,
     gone_after: Annotated[
         float,
         Option(help="Seconds after which a database, or another instance that leads, counts as gone if it does not "
@@ -80,6 +86,7 @@ def serve(
     from ..planners import find
     from ..schedule.effort import EFFORTS
     from ..service.access import Tokens
+    from ..service.keeping import Keep
     from ..service.limits import Limits
     from ..service.listening import Sensitivity
     from ..service.planner import Settings
@@ -92,6 +99,8 @@ def serve(
     find(planner.partition("+")[0])
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
 
+    kept = Keep(keep, keep_telemetry, keep_versions)
+
     def ready(url: str) -> None:
         from .output import answer, print_line
 
@@ -100,7 +109,7 @@ def serve(
 
     run(
         database, data or _state_folder(), Address(host, port, tls_cert, tls_key, address, insecure),
-        Tokens(token, tokens), Settings(effort, Sensitivity(threshold, hold), least_gain, planner),
+        Tokens(token, tokens), Settings(effort, Sensitivity(threshold, hold), least_gain, planner, kept),
         Limits(most_bytes, rate, max(1, int(4 * rate))), ready,
         None if sources is None else read_sources(sources), gone_after,
     )  # fmt: skip

@@ -33,6 +33,9 @@ LOG = logging.getLogger("stretto.service")
 LOOK_S = 0.5
 """Seconds after which the leader's lock is looked at again."""
 
+QUIET = ("idle", "planned", "stored")
+"""What the planner tells so often that the log has it only where all is asked for."""
+
 FOLLOW_S = 0.25
 """Seconds after which an instance that is not the leader looks for news, while somebody waits."""
 
@@ -201,7 +204,7 @@ class Instance:
         """Take note of what the planner tells; called in a thread."""
         self.metrics.count(event)
         self.metrics.busy.set(0 if event["event"] == "idle" else 1)
-        LOG.log(logging.DEBUG if event["event"] in ("idle", "planned") else logging.INFO, "%s", _words(event))
+        LOG.log(logging.DEBUG if event["event"] in QUIET else logging.INFO, "%s", _words(event))
         if event["event"] in ("published", "proposed", "held"):
             self.tell([*event["jobs"], *event["refused"]])
 

@@ -47,6 +47,11 @@ class Metrics:
             "stretto_refused_telemetry_samples", "Samples of links that were refused, and requests with bad ones",
             ("network", "reason"), registry=registry,
         )  # fmt: skip
+        self._rows = Gauge("stretto_store_rows", "Rows of a table of the store", ("table",), registry=registry)
+        self._bytes = Gauge("stretto_store_bytes", "Bytes of the database", registry=registry)
+        self._forgotten = Counter(
+            "stretto_forgotten_rows", "Rows that were kept long enough", ("table",), registry=registry
+        )
         self._changes = Counter(
             "stretto_network_changes", "Versions of networks made by telemetry", ("network",), registry=registry
         )
@@ -64,6 +69,12 @@ class Metrics:
             self._planned.inc()
         elif kind == "died":
             self._deaths.inc()
+        elif kind == "stored":
+            self._bytes.set(event["bytes"])
+            for table, rows in event["rows"].items():
+                self._rows.labels(table).set(rows)
+            for table, rows in event["forgotten"].items():
+                self._forgotten.labels(table).inc(rows)
         elif kind == "telemetry" and "version" in event:
             self._changes.labels(event["network"]).inc()
 

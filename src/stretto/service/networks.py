@@ -103,6 +103,7 @@ def delete_network(connection: Connection, name: str) -> None:
     if users:
         raise Conflict(f"network {name!r} has {len(users)} jobs, such as {min(users)!r}; delete them first")
     connection.execute(update(networks).where(networks.c.name == name).values(deleted=True))
+    connection.execute(delete(telemetry).where(telemetry.c.network == name))
 
 
 def base_of(connection: Connection, current: NetworkVersion) -> Topology:
@@ -181,12 +182,13 @@ def samples_since(connection: Connection, name: str, since: float) -> list[Sampl
     return sorted((Sample(row.src, row.dst, row.kind, row.rate, row.at) for row in rows), key=lambda s: s.at_s)
 
 
-def forget_samples(connection: Connection, before: float) -> None:
-    """Forget samples from before a moment, but for the last one of each link and kind."""
-    newest = _newest().subquery()
-    same = [newest.c[key] == telemetry.c[key] for key in ("network", "src", "dst", "kind")]
-    last = select(newest.c.at).where(*same).scalar_subquery()
-    connection.execute(delete(telemetry).where(telemetry.c.at < before, telemetry.c.at < last))
+def forget_samples(connection: Connection, name: str, since: float, before: float) -> int:
+    """Forget a network's samples from one moment to another, but for the last one of each link and kind; how many."""
+    own, later = telemetry, telemetry.alias()
+    same = [later.c[key] == own.c[key] for key in ("network", "src", "dst", "kind")]
+    newer = select(later.c.at).where(*same, later.c.at > own.c.at).exists()
+    span = own.c.at >= since, own.c.at < before
+    return int(connection.execute(delete(own).where(own.c.network == name, *span, newer)).rowcount)
 
 
 def _newest() -> Select[Any]:

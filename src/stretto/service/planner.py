@@ -29,8 +29,9 @@ from ..bounds import bounds
 from ..model.errors import InputError, StrettoError
 from ..model.plan import Plan
 from .database import Database, DatabaseGone, NotLeader
+from .keeping import Keep, forget, sizes
 from .listening import Sensitivity, news_of
-from .networks import base_of, forget_samples, lay_over, network, network_names, samples_since
+from .networks import base_of, lay_over, network, network_names, samples_since
 from .published import (
     Stored,
     bounds_of,
@@ -46,8 +47,8 @@ from .requests import Alone
 from .states import State, States, Task
 from .together import plan_alone
 
-KEPT_S = 24 * 3600.0
-"""Seconds for which telemetry is kept."""
+FORGET_S = 600.0
+"""Seconds after which the store forgets again what has been kept long enough, and its sizes are told."""
 
 LISTENED_S = 60.0
 """Seconds of telemetry that are looked at besides the holding time, and the last report of each link before them."""
@@ -79,12 +80,14 @@ class Settings:
         sensitivity: when telemetry counts.
         planner: what plans each collective alone.
         least_gain: share of the mean completion that a new plan must gain for jobs that have one.
+        keep: for how long the store keeps what is not in use.
     """
 
     effort: str = "normal"
     sensitivity: Sensitivity = field(default_factory=Sensitivity)
     least_gain: float = 0.05
     planner: str = "auto"
+    keep: Keep = field(default_factory=Keep)
 
     @property
     def efforts(self) -> tuple[str, ...]:
@@ -106,17 +109,23 @@ class Planner:
         self._database, self._term, self._settings = database, term, settings
         self._tell, self._clock = tell, clock
         self._states = States(settings.efforts, settings.planner)
-        self._publishing = Publishing(database, term, settings.least_gain, tell, clock)
+        self._publishing = Publishing(database, term, settings.least_gain, tell, clock, settings.keep.versions)
+        self._forget_at = -math.inf
         self._done: dict[str, tuple[str, int]] = {}  # by network the last state, and how many efforts it has had
         self._plans: dict[str, Plan] = {}  # by digest of the request, the one used last at the end
         self._absurd: set[str] = set()  # overlays that leave no network
 
     def work(self) -> float:
-        """Do all that is to be done; the moment at which telemetry wants to be looked at again."""
+        """Do all that is to be done, and then forget what is old; the moment at which there is more to do."""
         again_at = self.listen()
         while self.step():
             again_at = self.listen()
-        return again_at
+        now = self._clock()
+        if now >= self._forget_at:
+            gone = forget(self._database, self._term, self._settings.keep, now)
+            self._forget_at = now + FORGET_S
+            self._tell({"event": "stored", "forgotten": gone, **sizes(self._database)})
+        return min(again_at, self._forget_at)
 
     def listen(self) -> float:
         """Make new versions of networks whose links differ from what was planned; when to look again."""
@@ -143,7 +152,6 @@ class Planner:
                     self._absurd.add(said)
                     self._tell({"event": "telemetry", "network": name, "refused": str(error)})
                     continue
-                forget_samples(connection, now - KEPT_S)
             self._tell({"event": "telemetry", "network": name, "version": version, "why": news.why})
         return again_at
 
@@ -278,7 +286,8 @@ def main() -> None:
         os.nice(NICENESS)
     said = json.loads(sys.stdin.readline())
     how = said["settings"]
-    settings = Settings(how["effort"], Sensitivity(how["threshold"], how["hold_s"]), how["least_gain"], how["planner"])
+    sensitivity, keep = Sensitivity(how["threshold"], how["hold_s"]), Keep(**how["keep"])
+    settings = Settings(how["effort"], sensitivity, how["least_gain"], how["planner"], keep)
     kicks: SimpleQueue[None] = SimpleQueue()
     threading.Thread(target=_listen, args=(kicks,), daemon=True).start()
     planner, patience_s = None, PATIENCE * said["gone_after_s"]

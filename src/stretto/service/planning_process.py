@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ class PlanningProcess:
         how = {
             "effort": settings.effort, "planner": settings.planner, "least_gain": settings.least_gain,
             "threshold": settings.sensitivity.threshold, "hold_s": settings.sensitivity.hold_s,
+            "keep": asdict(settings.keep),
         }  # fmt: skip
         self._said = {"database": database, "gone_after_s": gone_after_s, "settings": how}
         self._on_event = on_event

@@ -9,19 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from ..formats.native import plan_from_text, plan_to_text, write_parquet_into
 from ..model.plan import Plan
 from .networks import Missing
-from .requests import ALONE, JOB, TOGETHER
 from .schema import decisions, jobs, plan_versions, plans, proposals, refusals
-
-MOST_VERSIONS = 20
-"""Versions of a job's plan that are kept; older ones are forgotten with their plans."""
-
-MOST_ALONE = 2_000
-"""Plans of single collectives that are kept for jobs to come, the newest ones; each has about 20 KB."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,22 +167,3 @@ def plan_history(connection: Connection, job: str) -> list[Row[Any]]:
 def newest_versions(connection: Connection) -> dict[str, int]:
     """By job the newest version of its plan."""
     return {row.name: row.plan_version for row in connection.execute(select(jobs.c.name, jobs.c.plan_version))}
-
-
-def forget_old(connection: Connection, network: str) -> None:
-    """Forget old versions of the plans of a network's jobs, and plans that nothing refers to any more."""
-    of_network = select(jobs.c.name).where(jobs.c.network == network)
-    newest = select(jobs.c.plan_version).where(jobs.c.name == plan_versions.c.job).scalar_subquery()
-    connection.execute(
-        delete(plan_versions).where(
-            plan_versions.c.job.in_(of_network), plan_versions.c.version <= newest - MOST_VERSIONS
-        )
-    )
-    used = select(plan_versions.c.digest).where(plan_versions.c.digest == plans.c.digest).exists()
-    proposed = select(proposals.c.digest).where(proposals.c.digest == plans.c.digest).exists()
-    connection.execute(delete(plans).where(plans.c.part == JOB, ~used, ~proposed))
-    last = select(func.max(decisions.c.id)).where(decisions.c.published).group_by(decisions.c.network)
-    kept = select(decisions.c.digest).where(decisions.c.id.in_(last))
-    connection.execute(delete(plans).where(plans.c.part == TOGETHER, plans.c.digest.not_in(kept)))
-    old = select(plans.c.digest).where(plans.c.part == ALONE).order_by(plans.c.at.desc()).offset(MOST_ALONE)
-    connection.execute(delete(plans).where(plans.c.digest.in_(old.limit(10_000))))

@@ -20,12 +20,12 @@ from ..simulate import simulate
 from .database import Database
 from .holding import held_jobs, propose, proposed_plans, withdraw
 from .jobs import all_jobs
+from .keeping import Keep, forget_versions
 from .networks import Missing, network
 from .published import (
     Stored,
     decide,
     find_plan,
-    forget_old,
     keep_plan,
     last_decision,
     plan_row,
@@ -104,9 +104,9 @@ class Publishing:
 
     def __init__(
         self, database: Database, term: int, least_gain: float, tell: Callable[[dict[str, Any]], None],
-        clock: Callable[[], float],
+        clock: Callable[[], float], versions: int = Keep.versions,
     ) -> None:  # fmt: skip
-        self._database, self._term, self._least_gain = database, term, least_gain
+        self._database, self._term, self._least_gain, self._versions = database, term, least_gain, versions
         self._tell, self._clock = tell, clock
 
     def decide(self, state: State, whole: Whole | None, refused: Mapping[str, str], effort: str, cpu_s: float) -> bool:
@@ -156,7 +156,7 @@ class Publishing:
                 elif job not in waiting or waiting[job].content != part.stored.content:
                     part.propose(connection, decision, job_version, verdict.why, now)
                     proposed[job] = decision
-            forget_old(connection, name)
+            forget_versions(connection, name, self._versions)
         self._tell({
             "event": "published" if versions else "proposed" if proposed else "held", "network": name,
             "jobs": versions, "proposed": proposed, "why": verdict.why, "refused": dict(refused), "effort": effort,
