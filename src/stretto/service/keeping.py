@@ -8,7 +8,7 @@ the rest, in small transactions, so that nobody waits long for one.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,19 +98,23 @@ def forget_versions(connection: Connection, network: str, most: int) -> None:
 
 def forget_plans(connection: Connection) -> int:
     """Forget plans that nothing refers to any more; how many."""
+
+    def gone(where: Iterable[ColumnElement[bool]]) -> int:
+        return int(connection.execute(delete(plans).where(*where)).rowcount)
+
     used = select(plan_versions.c.digest).where(plan_versions.c.digest == plans.c.digest).exists()
     proposed = select(proposals.c.digest).where(proposals.c.digest == plans.c.digest).exists()
-    gone = int(connection.execute(delete(plans).where(plans.c.part == JOB, ~used, ~proposed)).rowcount)
+    count = gone((plans.c.part == JOB, ~used, ~proposed))
     last = select(decisions.c.digest).where(decisions.c.id.in_(_last_decisions(decisions.c.published)))
-    gone += connection.execute(delete(plans).where(plans.c.part == TOGETHER, plans.c.digest.not_in(last))).rowcount
+    count += gone((plans.c.part == TOGETHER, plans.c.digest.not_in(last)))
     of_alone = plans.c.part == ALONE
     if (connection.scalar(select(func.count()).where(of_alone)) or 0) <= MOST_ALONE:
-        return gone
+        return count
     together = connection.scalars(select(plans.c.request).where(plans.c.part == TOGETHER))
     used_alone = {digest for request in together for digest in json.loads(request)["alone"]}
     by_age = connection.scalars(select(plans.c.digest).where(of_alone).order_by(plans.c.at.desc(), plans.c.digest))
     old = [digest for digest in [*by_age][MOST_ALONE:] if digest not in used_alone][:PART_ROWS]
-    return gone + sum(connection.execute(delete(plans).where(plans.c.digest == digest)).rowcount for digest in old)
+    return count + sum(gone((plans.c.digest == digest,)) for digest in old)
 
 
 def sizes(database: Database) -> dict[str, Any]:
