@@ -198,12 +198,10 @@ def warm(members: int) -> None:
     """Load compiled kernels and planners once, in the process from which members are forked."""
     from stretto.choose.library import Library
     from stretto.choose.requests import code_digest
-    from stretto.kernels import at_speed, ready
-    from stretto.runtime.native import kernel_engine
+    from stretto.runtime.native import machine_code
 
     code_digest()
-    if ready(kernel_engine.serve, 0):
-        at_speed(kernel_engine.serve, float("inf"))
+    machine_code.load()
     for n in range(2, members + 1):
         for kind in ("allreduce", "allgather", "broadcast"):
             Library(None, range(n), 0).recipe(kind, 1 << 18)

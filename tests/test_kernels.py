@@ -190,6 +190,7 @@ def test_warming_asks_for_every_kernel(monkeypatch):
             module = importlib.import_module(".".join(path.parts).removesuffix(".__init__"))
             named |= {operator.attrgetter(name)(SimpleNamespace(**vars(module))) for name in names}
             monkeypatch.setattr(module, "at_speed", noted)
+    monkeypatch.setattr(engine.machine_code, "load", lambda: None)
     monkeypatch.setattr(engine, "ready", lambda *_: True)
     plan_all(REQUESTS)
     assert {f"{kernel.__module__}.{kernel.__name__}" for kernel in named - asked} == set()

@@ -203,6 +203,7 @@ def test_one_thread_serves_the_collectives_of_all_groups(loop, monkeypatch):
 def test_nobody_waits_for_a_loop_that_was_never_compiled(monkeypatch):
     started = []
     monkeypatch.setattr(engine, "_ENGINE", None)
+    monkeypatch.setattr(engine.machine_code, "load", lambda: None)
     monkeypatch.setattr(engine, "ready", lambda *_: False)
     monkeypatch.setattr(engine, "keeps", lambda kernel: kept)
     monkeypatch.setattr(engine.compiling.subprocess, "Popen", lambda command, **_: started.append(command))
@@ -305,7 +306,7 @@ def test_a_compressed_sum_has_what_collectives_before_it_gave(loop, monkeypatch)
 def interpreted(monkeypatch):
     """The same loop, interpreted, so that its functions can be watched; and what begins a run at each of two ranks."""
     monkeypatch.setenv("STRETTO_KERNELS", "python")
-    own, net, made = engine.Engine(), load_topology("fullmesh:2"), meshes([0, 1])
+    own, net, made = engine.Engine(kernel_engine.serve), load_topology("fullmesh:2"), meshes([0, 1])
     plan = run_planner("shortest-path", net, Workload((make_collective("allgather", net, 100),)))
     yield own, lambda: begin(own, made, plan)[0]
     for mesh in made.values():

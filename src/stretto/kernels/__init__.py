@@ -93,6 +93,11 @@ def ready(kernel: Callable[..., Any], *arguments: Any) -> bool:
         return _types(arguments) in compiled.overloads or _load(compiled, arguments)
 
 
+def dispatcher(kernel: Callable[..., Any]) -> Any:
+    """Numba's object of a kernel, which has the code that was loaded or compiled."""
+    return getattr(_inner(kernel.__module__), kernel.__name__)
+
+
 def keeps(kernel: Callable[..., Any]) -> bool:
     """Whether compiled code of a kernel would be kept for later processes: not where nobody may write."""
     try:

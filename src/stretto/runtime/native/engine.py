@@ -22,12 +22,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from ...kernels import at_speed, keeps, ready
+from ...kernels import at_speed, dispatcher, keeps, ready
 from ...lower import Program
 from ...model.errors import PeerFailed
 from ..buffers import Array
 from ..mesh import Mesh
-from . import compiling, kernel_engine
+from . import compiling, kernel_engine, machine_code
 from . import kernel_layout as at
 from .failures import failure_of
 from .machine import EVENT_BYTES
@@ -45,9 +45,8 @@ _COMMAND = struct.Struct("qq")
 class Engine:
     """The loop of this process."""
 
-    def __init__(self) -> None:
-        self.owner = os.getpid()
-        self._serve = at_speed(kernel_engine.serve, float("inf"))
+    def __init__(self, serve: machine_code.Serve) -> None:
+        self.owner, self._serve = os.getpid(), serve
         self._record, self._lock = words(at.ENGINE_WORDS // WORD), threading.RLock()
         self._poller = select.epoll()
         self._commands, self._command = os.pipe()
@@ -361,13 +360,27 @@ def hold() -> Engine | None:
         return None
     with _LOCK:
         if running() is None:
-            if speed != "compiled" and not ready(kernel_engine.serve, 0):
-                if keeps(kernel_engine.serve):  # else each job would compile it for nobody
-                    compiling.start()
+            serve = code(compiles=speed == "compiled")
+            if serve is None:
                 return None
-            _ENGINE, _USERS = Engine(), 0
+            _ENGINE, _USERS = Engine(serve), 0
         _USERS += 1
         return _ENGINE
+
+
+def code(compiles: bool) -> machine_code.Serve | None:
+    """The loop from its file, or as Numba keeps it; None where it was never compiled, unless its first call may compile
+    it."""
+    serve = machine_code.load()
+    if serve is not None:
+        return serve
+    if ready(kernel_engine.serve, 0):
+        machine_code.keep(dispatcher(kernel_engine.serve))
+    elif not compiles:
+        if keeps(kernel_engine.serve):  # else each job would compile it for nobody
+            compiling.start()
+        return None
+    return at_speed(kernel_engine.serve, float("inf"))
 
 
 def let_go() -> None:
