@@ -93,6 +93,37 @@ def test_counters_that_were_cleared_tell_no_rate(device, target):
     asked.close()
 
 
+def test_a_port_that_is_down_is_said_at_once_and_said_to_be_up_when_it_is(target, device):
+    status, device.said = ["UP"], [Said(COUNTERS, {"out-octets": 1}, SECOND)]
+    path = COUNTERS.replace("counters", "oper-status")
+    target.answer = lambda text: [Said(path, status[0])] if text == path else device(text)
+    asked = source(target)
+    said = []
+    for status[0] in ("UP", "UP", "LOWER_LAYER_DOWN", "DOWN", "UP"):
+        said.append([s.rate for s in asked.read()[0] if s.kind == "up"])
+    assert said == [[1.0], [], [0.0], [], [1.0]]
+    asked.close()
+
+
+def test_ports_side_by_side_are_one_link(target):
+    octets, status = {"1": 0, "2": 0}, {"1": "DOWN", "2": "UP"}
+
+    def answer(text):
+        name = text.partition("name=")[2][0]
+        if text.endswith("status"):
+            return [Said(text, status[name])]
+        return [Said(text, {"out-octets": octets[name]}, octets["1"] * SECOND // 100 + SECOND)]
+
+    target.answer = answer
+    asked = source(target, links=[{"src": "a", "dst": "b", "interface": name} for name in octets])
+    assert read(asked) == [(("a", "b"), "up", 1.0)]
+    octets |= {"1": 1000, "2": 500}
+    assert read(asked) == [(("a", "b"), "carried", 150.0)]
+    status["2"] = "DOWN"
+    assert [s.rate for s in asked.read()[0] if s.kind == "up"] == [0.0]
+    asked.close()
+
+
 @pytest.mark.parametrize("value", ["many", -1, True, 1.5, None, "9" * 21])
 def test_what_is_no_counter_is_said(device, target, value):
     device.said = [Said(COUNTERS, {"out-octets": value}, SECOND)]

@@ -10,7 +10,7 @@ pytest.importorskip("sqlalchemy")
 
 import stretto as st
 from stretto.service.listening import Sensitivity, news_of
-from stretto.service.telemetry.samples import CAPACITY, CARRIED, LATENCY, Sample
+from stretto.service.telemetry.samples import CAPACITY, CARRIED, LATENCY, UP, Sample
 
 NET = st.topology("ring:4", bandwidth="10GB/s", latency="1ms")
 HOW = Sensitivity(threshold=0.2, hold_s=2.0)
@@ -54,6 +54,14 @@ def test_a_link_that_is_down_counts_at_once_and_comes_back_after_the_holding_tim
     assert found.overlay == overlay(0.0) and found.why == "telemetry: gpu0→gpu1 is down"
     assert news(2.0, (1.0, 0.0), (1.5, 10e9), overlay=overlay(0.0)).again_at == 3.5
     assert news(3.5, (1.0, 0.0), (1.5, 10e9), overlay=overlay(0.0)).overlay == []
+
+
+def test_a_port_that_is_down_counts_at_once_and_one_that_is_up_says_nothing_of_a_slow_link():
+    assert news(1.0, (1.0, 0.0), kind=UP).overlay == overlay(0.0)
+    assert news(2.0, (1.0, 0.0), (1.5, 1.0), kind=UP, overlay=overlay(0.0)).again_at == 3.5
+    assert news(3.5, (1.0, 0.0), (1.5, 1.0), kind=UP, overlay=overlay(0.0)).overlay == []
+    assert news(9.0, (1.5, 1.0), kind=UP, overlay=overlay(0.0)).overlay == []  # what was said before is forgotten
+    assert news(9.0, (1.5, 1.0), kind=UP, overlay=overlay(4e9)) == news(9.0, overlay=overlay(4e9))
 
 
 def test_what_telemetry_has_changed_already_is_what_is_planned():

@@ -30,7 +30,7 @@ MOST_NAMED = 4
 """Links that a reason names."""
 
 BANDWIDTH, LATENCY = "bandwidth_Bps", "latency_s"
-QUANTITY = {samples.CAPACITY: BANDWIDTH, samples.LATENCY: LATENCY}
+QUANTITY = {samples.CAPACITY: BANDWIDTH, samples.UP: BANDWIDTH, samples.LATENCY: LATENCY}
 Key = tuple[str, str, str]
 """Source, destination, and :data:`BANDWIDTH` or :data:`LATENCY`."""
 
@@ -85,7 +85,7 @@ def news_of(
     planned = _planned(base, number, overlay)
     changed: dict[Key, float] = {}
     words, again_at = [], math.inf
-    for key, values in _by_link(reported, number).items():
+    for key, values in _by_link(reported, number, base, planned).items():
         since, while_off = _off(values, planned[key], key[2], how)
         if not while_off:
             continue
@@ -116,12 +116,24 @@ def _planned(base: Topology, number: Mapping[Link, int], overlay: Sequence[Mappi
     return planned
 
 
-def _by_link(reported: Iterable[Sample], number: Mapping[Link, int]) -> dict[Key, list[tuple[float, float]]]:
-    """The (moment, value) of each link's samples, by time; what links carried says nothing of what they can."""
+def _by_link(
+    reported: Iterable[Sample], number: Mapping[Link, int], base: Topology, planned: Mapping[Key, float]
+) -> dict[Key, list[tuple[float, float]]]:
+    """The (moment, value) of each link's samples, by time; what links carried says nothing of what they can.
+
+    A port that is up says what its link can carry only where that was down: then it is what the base has.
+    """
     found: dict[Key, list[tuple[float, float]]] = {}
     for sample in reported:
-        if sample.link in number and sample.kind in QUANTITY:
-            found.setdefault((*sample.link, QUANTITY[sample.kind]), []).append((sample.at_s, sample.rate))
+        if sample.link not in number or sample.kind not in QUANTITY:
+            continue
+        key, value = (*sample.link, QUANTITY[sample.kind]), sample.rate
+        if sample.kind == samples.UP and value:
+            before = found[key][-1][1] if key in found else planned[key]
+            if before:
+                continue
+            value = float(base.bandwidth[number[sample.link]])
+        found.setdefault(key, []).append((sample.at_s, value))
     return found
 
 

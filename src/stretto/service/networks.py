@@ -148,7 +148,7 @@ def under(base: Topology, overlay: Iterable[Mapping[str, Any]]) -> Topology:
 
 
 def links_by_name(topology: Topology) -> dict[tuple[str, str], int]:
-    """The number of each link by the names of its ends; of parallel links the last."""
+    """The number of each link by the names of its ends, between which there is one at most."""
     names = topology.names
     return {
         (names[a], names[b]): i

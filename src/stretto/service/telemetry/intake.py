@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ...model.topology import Topology
-from .samples import LATENCY, Link, Sample
+from .samples import LATENCY, UP, Link, Sample
 
 OLDEST_S = 300.0
 """Seconds after which a sample says nothing of the network as it is now. Prometheus looks back as far by default."""
@@ -104,7 +104,7 @@ class Intake:
             return UNKNOWN
         if own is not None and sample.src not in own and sample.dst not in own:
             return FOREIGN
-        most = LONGEST_S if sample.kind == LATENCY else ABSURD_FACTOR * bandwidth
+        most = {LATENCY: LONGEST_S, UP: 1.0}.get(sample.kind, ABSURD_FACTOR * bandwidth)
         if not (math.isfinite(sample.rate) and 0.0 <= sample.rate <= most):
             return ABSURD
         if not sample.at_s <= now + AHEAD_S:

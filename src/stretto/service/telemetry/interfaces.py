@@ -1,7 +1,9 @@
 """Links as their interfaces count them: gNMI's Get of a counter of bytes, again and again (:mod:`..gnmi`).
 
 The link from ``src`` to ``dst`` is what the interface of ``src`` sends (``out-octets``, the default) or that of ``dst``
-receives (``in-octets``). The default path is OpenConfig's; ``path`` names another, with ``$interface`` in it.
+receives (``in-octets``). The default path is OpenConfig's; ``path`` names another, with ``$interface`` in it. Where the
+target has the status of its ports, a link of which all ports are down is said to be down. Several interfaces of one
+link are its ports side by side, and what they carried is added up.
 """
 
 from __future__ import annotations
@@ -15,25 +17,30 @@ from ...topologies.values import check_keys, count, entry, objects
 from ..gnmi import TARGET_ENTRIES, GnmiClient, GnmiFailed, Notice, Target, target_of
 from .counters import Counter
 from .intake import ABSURD_FACTOR
-from .samples import CARRIED, Link, Sample
+from .samples import CARRIED, UP, Link, Sample
 from .sources import TIMEOUT_S, Reading, SourceFailed, every_of, link_of, secret_of
 
 PATH = "/interfaces/interface[name=$interface]/state/counters"
+STATUS = "/interfaces/interface[name=$interface]/state/oper-status"
 OCTETS = "out-octets"
 SET_TO_ZERO = "last-clear"
 """OpenConfig's leaf that says when the counters were last set to zero."""
 
-ENTRIES = (*TARGET_ENTRIES, "every_s", "path", "links")
+ENTRIES = (*TARGET_ENTRIES, "every_s", "path", "status", "links")
 LINK_ENTRIES = ("src", "dst", "interface", "counter", "bits")
 
 
 class Interface(NamedTuple):
-    """Where a link is counted: the path of its counters, the name of the one that counts its bytes, and its state."""
+    """Where a link is counted: the path of its counters, the name of the one that counts its bytes, and its state.
+
+    ``status`` is the path of the port's status, "" for none.
+    """
 
     link: Link
     path: str
     name: str
     counter: Counter
+    status: str
 
 
 def interfaces_of(data: dict[str, Any], links: Mapping[Link, float], where: str) -> Interfaces:
@@ -44,6 +51,9 @@ def interfaces_of(data: dict[str, Any], links: Mapping[Link, float], where: str)
     every_s, path = every_of(data, where), entry(data, "path", str, where, PATH)
     if "$interface" not in path:
         raise InputError("'path' needs $interface, for which each interface's name is put in", where)
+    status = entry(data, "status", str, where, STATUS if path == PATH else "")
+    if status and "$interface" not in status:
+        raise InputError("'status' needs $interface, for which each interface's name is put in", where)
     found = []
     for i, said in enumerate(objects(data, "links", where)):
         place = f"{where}, link {i}"
@@ -51,8 +61,8 @@ def interfaces_of(data: dict[str, Any], links: Mapping[Link, float], where: str)
         link = link_of(said, links, place)
         counter = Counter(ABSURD_FACTOR * links[link], count(said.get("bits", 64), "'bits'", place, 16, 64))
         counter.check_interval(every_s, place)
-        own = path.replace("$interface", entry(said, "interface", str, place))
-        found.append(Interface(link, own, entry(said, "counter", str, place, OCTETS), counter))
+        own, port = (p.replace("$interface", entry(said, "interface", str, place)) for p in (path, status))
+        found.append(Interface(link, own, entry(said, "counter", str, place, OCTETS), counter, port))
     return Interfaces(target, found, every_s)
 
 
@@ -63,26 +73,61 @@ class Interfaces:
         self.name = f"gNMI at {target!r}"
         self.every_s, self.interfaces = every_s, list(interfaces)
         self._client = GnmiClient(target, TIMEOUT_S)
+        self._up: dict[Link, bool] = {}  # as it was said last
+        self._no_status: set[str] = set()  # paths at which the target has nothing
 
     def read(self) -> Reading:
         paths = list(dict.fromkeys(interface.path for interface in self.interfaces))
         try:
             notices = self._client.get(paths)
+            statuses = self._statuses()
         except GnmiFailed as error:
             raise SourceFailed(str(error)) from None
         now = time.time()
-        samples, missing = [], []
+        rates: dict[Link, list[float | None]] = {}
+        missing = []
         for interface in self.interfaces:
             leaves = _leaves(notices, interface.path)
             octets = _number(leaves.get(interface.name))
+            rate = None
             if octets is None:
                 missing.append(interface)
-                continue
-            rate = interface.counter.rate(octets[1], octets[0] or now, str(leaves.get(SET_TO_ZERO, ("", ""))[1]))
-            if rate is not None:
-                samples.append(Sample(*interface.link, CARRIED, rate, now))
+            else:
+                rate = interface.counter.rate(octets[1], octets[0] or now, str(leaves.get(SET_TO_ZERO, ("", ""))[1]))
+            rates.setdefault(interface.link, []).append(rate)
+        carried = {link: [rate for rate in of if rate is not None] for link, of in rates.items()}
+        samples = [Sample(*link, CARRIED, sum(of), now) for link, of in carried.items() if len(of) == len(rates[link])]
         wrong = f"it has no {missing[0].name} at {missing[0].path}" if missing else ""
-        return Reading(samples, wrong)
+        return Reading([*samples, *self._changed(statuses, now)], wrong)
+
+    def _statuses(self) -> dict[str, bool]:
+        """By path whether a port is up, for those of which the target says it."""
+        found: dict[str, bool] = {}
+        for path in dict.fromkeys(interface.status for interface in self.interfaces):
+            if not path or path in self._no_status:
+                continue
+            try:
+                notices = self._client.get([path])
+            except GnmiFailed as error:
+                if not error.missing:
+                    raise
+                self._no_status.add(path)
+                continue
+            for notice in notices:
+                if _plain(notice.path) == _plain(path) and isinstance(notice.value, str):
+                    found[path] = notice.value.upper() == "UP"
+        return found
+
+    def _changed(self, statuses: Mapping[str, bool], now: float) -> list[Sample]:
+        """What is to be said of links that are up or down: what is new."""
+        ports: dict[Link, list[bool]] = {}
+        for interface in self.interfaces:
+            if interface.status in statuses:
+                ports.setdefault(interface.link, []).append(statuses[interface.status])
+        up = {link: any(of) for link, of in ports.items()}
+        news = [Sample(*link, UP, float(is_up), now) for link, is_up in up.items() if self._up.get(link) is not is_up]
+        self._up |= up
+        return news
 
     def close(self) -> None:
         self._client.close()

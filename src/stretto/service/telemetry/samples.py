@@ -11,9 +11,10 @@ from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any, NamedTuple
 
-CAPACITY, CARRIED, LATENCY = KINDS = ("capacity", "carried", "latency")
+CAPACITY, CARRIED, LATENCY, UP = KINDS = ("capacity", "carried", "latency", "up")
 """What a rate is: what the link can carry (0: the link is down), or what it carried on average since the sample before,
-which says nothing about what it could have; or a latency, in seconds."""
+which says nothing about what it could have; or a latency, in seconds; or whether it is up (1) or down (0), which says
+nothing of what it can carry."""
 
 Link = tuple[str, str]
 """A link by the names of its nodes: the one that sends, the one that receives."""
@@ -25,7 +26,7 @@ class Sample(NamedTuple):
     Attributes:
         src, dst: names of nodes of the network.
         kind: one of :data:`KINDS`.
-        rate: bytes/s; of a latency, seconds.
+        rate: bytes/s; of a latency, seconds; 1 or 0 for up or down.
         at_s: the moment it was measured, or the end of the interval, seconds since 1970.
     """
 
@@ -59,4 +60,6 @@ def _value(sample: Sample) -> dict[str, Any]:
         return {"carried": sample.rate}
     if sample.kind == LATENCY:
         return {"latency": sample.rate}
+    if sample.kind == UP:
+        return {"down": sample.rate == 0}
     return {"bandwidth": sample.rate} if sample.rate else {"down": True}
