@@ -11,10 +11,10 @@ from stretto import emulator
 from stretto.emulator import Rough
 from stretto.measure.ladder import Widening
 from stretto.measure.survey import Party, survey
-from stretto.model.measurements import Survey
+from stretto.model.measurements import Lanes, Survey
 from stretto.model.topology import Topology
 from stretto.runtime.channel import Wire
-from stretto.runtime.connect import meet, widen
+from stretto.runtime.connect import meet, narrow, widen
 from stretto.runtime.credentials import Credentials, Protection
 from stretto.runtime.local import Place
 from stretto.runtime.pacing import lane_rate, limit_rate
@@ -69,9 +69,10 @@ def surveyed(
         def lanes(r: int) -> list[Wire]:
             return [c.sock for c in mesh.peers[r][0].lanes]
 
-        def keep(r: int, rate: float) -> None:
-            for sock in (socks := lanes(r)):
-                limit_rate(sock, lane_rate(rate, len(socks)))
+        def keep(r: int, chosen: Lanes) -> None:
+            narrow(mesh, r, chosen.connections)
+            for sock in lanes(r) if chosen.connections > 1 else ():
+                limit_rate(sock, lane_rate(chosen.rate, chosen.connections))
 
         widening = Widening(more, lanes, keep) if widens else None
         try:

@@ -69,6 +69,11 @@ def test_many_pairs_at_once_say_what_the_link_between_two_sites_has():
     assert [w for a, b, w in zip(net.src, net.dst, net.bandwidth) if a >= 6 and b >= 6] == [2.9e7, 3.1e7]
 
 
+def test_ports_of_ranks_carry_what_links_between_sites_do():
+    net = joined_by_sites(2, {(0, 1): (0.02, 5e5)}, {(0, 1): 4e6, (1, 0): 4e6}, sites=[[0], [1]])
+    assert set(net.bandwidth.tolist()) == {4e6}
+
+
 def test_ranks_as_fast_but_far_away_are_another_site():
     pairs = {(a, b): (0.02, 9e8) if a < 2 <= b else (1e-4, 1e9) for a in range(4) for b in range(a + 1, 4)}
     assert sites_of(4, pairs) == [[0, 1], [2, 3]]

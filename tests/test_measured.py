@@ -136,6 +136,11 @@ def test_hosts_a_little_farther_than_the_nearest_are_another_site_where_latencie
     assert sites_of(4, pairs, 2e-3) == [[0, 1, 2, 3]]
 
 
+def test_two_hosts_are_one_site_only_where_they_are_near():
+    assert sites_of(2, {(0, 1): (5e-3, 1e9)}) == [[0, 1]]
+    assert sites_of(2, {(0, 1): (20e-3, 1e9)}) == [[0], [1]]
+
+
 def test_the_file_of_a_measured_network_is_read_with_its_values_and_its_ranges_are_checked(tmp_path):
     survey = three_sites(5.0)
     data = document(survey, "abcde", links_of(survey, "abcde", shape_of(survey)), 0.0)

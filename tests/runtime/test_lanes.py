@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import socket
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
+from meshes import CREDENTIALS, Threads, wrong
 from stretto import emulator
 from stretto.emulator import Rough
-from stretto.measure.ladder import LADDER, LOSSY, _apart, _Climb, _directions
-from stretto.model.measurements import Measured, Pair
+from stretto.measure.ladder import LADDER, LOSSY, _apart, _Climb
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import PeerFailed
+from stretto.planners import run_planner
+from stretto.runtime.connect import join, narrow
+from stretto.runtime.mesh import FIRST_LANE
 from stretto.runtime.pacing import (
     CATCH_UP,
     LANE_PARTS,
@@ -55,16 +63,25 @@ def steps(rates, usable: bool = True, flows: int = 1):
     while not climb.ended:
         asked.append((climb.connections, climb.congestion))
         climb.took(*[rates(*asked[-1])] * 2)
-    return asked, climb.lanes
+    return asked, climb.chosen.lanes
 
 
-def test_the_ladder_ends_where_more_connections_carry_no_more():
+def test_a_few_numbers_of_connections_are_tried_and_as_many_are_kept_as_are_needed():
+    most = LADDER[-1]
+    assert steps(lambda n, _: 1e6) == ([(1, ""), (1, LOSSY), (most, ""), (1, "")], (1, "", 1e6))
     asked, lanes = steps(lambda n, _: min(n, 3) * 1e6)
-    assert asked == [(1, ""), (1, LOSSY), (2, ""), (4, ""), (8, "")] and lanes == (4, "", 3e6)
-    asked, lanes = steps(lambda n, _: 1e6, usable=False)
-    assert asked == [(1, ""), (2, "")] and lanes == (1, "", 1e6)
-    asked, lanes = steps(lambda n, name: n * 1e6 if name else 1e5)
-    assert [n for n, _ in asked] == [1, *LADDER] and lanes == (16, LOSSY, 16e6)
+    assert asked == [(1, ""), (1, LOSSY), (most, ""), (4, "")] and lanes == (4, "", 3e6)
+    asked, lanes = steps(lambda n, name: min(n * 1e6, 4e6) if name else 1e5 * n)
+    assert asked == [(1, ""), (1, LOSSY), (most, LOSSY), (8, LOSSY)] and lanes == (8, LOSSY, 4e6)
+    asked, lanes = steps(lambda n, name: 4e6 if name else 1e5 * n)
+    assert asked == [(1, ""), (1, LOSSY), (most, LOSSY), (1, LOSSY)] and lanes == (1, LOSSY, 4e6)
+    assert steps(lambda n, name: n * 1e6 if name else 1e5)[1] == (most, LOSSY, 16e6)
+
+
+def test_twice_as_many_are_tried_where_fewer_than_expected_is_carried():
+    carried = {1: 1e6, 2: 1.6e6, 4: 2.5e6, 8: 2.9e6, 16: 3e6}
+    asked, lanes = steps(lambda n, _: carried[n], usable=False)
+    assert asked == [(1, ""), (16, ""), (4, ""), (8, "")] and lanes == (8, "", 2.9e6)
 
 
 def test_flows_whose_caps_add_up_to_the_link_get_room_unless_several_pairs_share_it():
@@ -76,23 +93,25 @@ def test_flows_whose_caps_add_up_to_the_link_get_room_unless_several_pairs_share
     assert steps(lambda n, _: min(n, 3) * 1e6, flows=3)[1] == (4, "", 3e6)
 
 
-def test_a_pair_climbs_in_its_slower_direction_and_in_both_if_they_differ():
-    def pair(rate):
-        return Pair(Measured(0.02, 0.02, 0.02), None, {1: Measured(rate, rate, rate)})
-
-    assert _directions({(0, 1): pair(2e6), (1, 0): pair(1.9e6)}, 0, 1) == (True,)
-    assert _directions({(0, 1): pair(1.9e6), (1, 0): pair(2e6)}, 0, 1) == (False,)
-    assert _directions({(0, 1): pair(2e6), (1, 0): pair(1e6)}, 0, 1) == (False, True)
-
-
-def test_what_was_chosen_by_one_direction_is_measured_once_more_in_both():
-    climb = _Climb(False, falls=(True,))
-    for connections, carried in ((1, 1e6), (2, 2e6), (4, 2.95e6), (8, 3e6)):
-        assert climb.connections == connections and not climb.ended
+def test_what_was_chosen_by_one_direction_is_measured_in_both():
+    climb = _Climb(False, falls=True)
+    for connections, carried in ((1, 1e6), (16, 3e6)):
+        assert climb.connections == connections and climb.measures == (True,)
         climb.took(0.0, carried)
-    assert (climb.connections, climb.falls, climb.ended) == (4, (False, True), False)
-    climb.took(3.1e6, 2.8e6)
-    assert climb.ended and climb.lanes == (4, "", 3.1e6)
+    assert (climb.connections, climb.measures, climb.ended) == (4, (False, True), False)
+    climb.took(3.1e6, 2.9e6)
+    assert climb.ended and climb.chosen == ((4, "", 3.1e6), (3.1e6, 2.9e6))
+
+
+def test_where_several_pairs_send_at_once_one_of_them_measures_one_direction():
+    climb = _Climb(False, flows=2, falls=True)
+    for carried in (1e6, 3e6):
+        climb.took(0.0, carried)
+    assert climb.connections == 2 and climb.kept and climb.measures == (True,)
+    climb.took(0.0, 2e6)
+    assert climb.connections == 4 and not climb.ended  # two carry less than was seen
+    climb.took(0.0, 2.9e6)
+    assert climb.ended and climb.chosen == ((4, "", 2.9e6), (0.0, 2.9e6))
 
 
 def test_each_lane_is_kept_to_little_more_than_its_share():
@@ -104,6 +123,35 @@ def test_lanes_whose_limit_holds_them_back_may_send_faster():
     assert raised(limit, 5_000_000, 2.0) == CATCH_UP * limit  # a link that gives more than was measured
     assert raised(limit, 4_200_000, 2.0) == limit  # as measured
     assert raised(limit, 1_000_000, 0.2) == limit  # what the kernel took at once
+
+
+def test_lanes_that_are_not_needed_are_closed_and_the_rest_goes_on():
+    made = Threads(2, subflows=1, lanes=5)
+    try:
+        for node, mesh in made.meshes.items():
+            narrow(mesh, 1 - node, 2)
+        net = load_topology("fullmesh:2")
+        plan = run_planner("ring", net, Workload((make_collective("allreduce", net, 1 << 20),)))
+        assert not wrong(plan, made.run(plan))
+        assert [len(mesh.connections) for mesh in made.meshes.values()] == [2, 2]
+    finally:
+        made.close()
+
+
+def test_handshakes_of_many_connections_wait_for_the_network_together():
+    with socket.create_server(("127.0.0.1", 0)) as silent, socket.create_server(("127.0.0.1", 0)) as own:
+        silent.settimeout(30)
+        addresses = {0: ("127.0.0.1", silent.getsockname()[1]), 1: ("127.0.0.1", own.getsockname()[1])}
+        lanes = {0: range(FIRST_LANE, FIRST_LANE + 15)}
+        with ThreadPoolExecutor(1) as pool:
+            names = {0: "rank 0", 1: "rank 1"}
+            calling = pool.submit(join, 1, own, addresses, names, CREDENTIALS, timeout_s=30, subflows=lanes)
+            callers = [silent.accept()[0] for _ in range(15)]  # all call before any is answered
+            silent.close()
+            for sock in callers:
+                sock.close()
+            with pytest.raises(PeerFailed, match="rank 0"):
+                calling.result()
 
 
 def test_pairs_that_share_a_rank_climb_one_after_another():

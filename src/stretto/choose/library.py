@@ -76,7 +76,7 @@ def joined_by_sites(
     sites = sites or sites_of(count, pairs)
     if len(sites) == 1:
         return joined_by_one_switch(count)
-    best = max(widest, *(width for _, width in pairs.values()))
+    best = max(widest, *(width for _, width in pairs.values()), *(between or {}).values())
     at = {v: i for i, site in enumerate(sites) for v in site}
     inner = [t for (a, b), (t, _) in pairs.items() if at[a] == at[b]] or [LATENCY_S]
     latency_s = min(inner) / 2

@@ -1,13 +1,15 @@
-"""How many connections a pair needs, and by which congestion control, found by measuring more and more of them.
+"""How many connections a pair needs, and by which congestion control, found by measuring a few numbers of them.
 
 Clouds cap single flows, and TCP's usual congestion control (cubic) takes each lost packet for a full queue, so on a
 long link that loses packets a connection carries little. One pair of ranks stands for all pairs of its two sites. It
-measures 1, 2, 4, 8 and 16 connections, and stops when the next number carries less than ``GAIN`` times as much;
-before that it tries BBR on one connection, if the kernels have it. Where both directions are about alike, only the one
-that seemed slower is measured, which halves the time; what is chosen is then measured once more, both ways, since its
-rate is kept, and one trial may be too low on a busy machine. The fewest connections that are ``NEAR`` the best are
-taken; if these are several, the fewest which at the rate of one would carry ``ROOM`` times the best: where flows are
-capped, no connection then has to reach its cap all the time. Pairs that send at once share that room.
+measures one connection, and one with BBR, if the kernels have it: BBR is used if it carries ``GAIN`` times as much as
+the default. Then it measures 16 connections. If these carry less than ``GAIN`` times as much as one, one is enough.
+
+Else the pair gets the fewest connections which at the rate of one would carry ``ROOM`` times the most that was seen:
+where flows are capped, no connection then has to reach its cap all the time. Pairs that send at once share that room.
+These connections are measured longer, since their rate is kept. If that shows more than was seen before, so that there
+is no such room any more, or clearly less, twice as many are tried. Only the direction that seemed slower decides, which
+halves the time; the other one is measured with all pairs of the two sites together, or at the end if there is but one.
 """
 
 from __future__ import annotations
@@ -15,46 +17,58 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..model.measurements import Lanes, Pair
 from ..runtime.channel import Wire
 from ..runtime.probe import MOST_ROUNDS, Effort, together
-from ..runtime.streams import Received, rate
+from ..runtime.streams import LEAST_UNSENT, UNSENT_BYTES, Received, rate
 
 LADDER = (1, 2, 4, 8, 16)
-"""Numbers of connections that are tried."""
+"""Numbers of connections that a pair may get."""
 GAIN = 1.05
-"""More connections, or BBR, must carry this many times as much to be tried further (benchmarks/torch_wan.py)."""
-NEAR = 0.97
-"""As many as carry this share of the most are enough."""
+"""More connections, or BBR, must carry this many times as much to be worth it (benchmarks/torch_wan.py)."""
 ROOM = 4 / 3
 """Several connections are enough if this many times the most would go over them, had each the rate of one alone. 8
 connections whose caps add up to exactly the link take 4.8 s for what 16 carry in 4.3 s (benchmarks/streams.py)."""
-ALIKE = 1.5
-"""Two directions are alike if one connection carries less than this many times as much in one as in the other."""
 LOSSY = "bbr"
 """The congestion control that is tried besides the default: it does not take a lost packet for a full queue."""
-STREAM_S, STREAM_BYTES = 0.3, 1 << 26
-"""Seconds that a stream lasts, if 20 round trips do not take longer, and the most bytes of all its connections."""
+STREAM_S, STREAM_BYTES = 0.2, 1 << 26
+"""Seconds that a stream lasts, if ``FEW_TRIPS`` round trips do not take longer, and the most bytes of all its
+connections."""
+FEW_TRIPS, TRIPS = 10, 16
+"""Round trips that a stream lasts which only decides what to measure next, and one whose rate is kept. TCP doubles its
+rate with each of the first, from 10 packets a connection."""
+UNSENT_S = 0.02
+"""Seconds of a pair's rate that may wait in the kernel: they make each stream as much longer."""
 
 Ways = Sequence[tuple[int, int]]
+Rates = tuple[float, float]
+"""Bytes/s from the lower rank of a pair to the higher one, and back; 0 where that was not measured."""
 
 
 class Widening(NamedTuple):
     """How a rank gives pairs more connections.
 
     Attributes:
-        open: opens connections; given for some other ranks how many their pairs are to have. All ranks call it at once,
-            with a name.
+        open: opens connections; given for some other ranks how many their pairs are to have at least. All ranks call it
+            at once, with a name.
         sockets: the connections to another rank.
-        keep: keeps the connections to another rank together to little more than these bytes/s.
+        keep: closes those to another rank that are not needed, and keeps the others together to little more than the
+            rate. Both ranks of the pair call it.
     """
 
     open: Callable[[str, Mapping[int, int]], None]
     sockets: Callable[[int], Sequence[Wire]]
-    keep: Callable[[int, float], None]
+    keep: Callable[[int, Lanes], None]
+
+
+class Climbed(NamedTuple):
+    """What a pair chose, and what that carried."""
+
+    lanes: Lanes
+    rates: Rates
 
 
 @dataclass
@@ -64,64 +78,93 @@ class _Climb:
     Attributes:
         usable: whether both ends can use ``LOSSY``.
         flows: how many pairs of its two sites send at once.
-        falls: the directions that are measured: False from the lower rank to the higher one, True back.
+        falls: the direction that decides: False from the lower rank to the higher one, True back.
+        unsent_bytes: see :class:`.Effort`.
         connections, congestion: what is measured next.
-        found: what was carried, both ways together and the more of them, by connections and congestion control.
-        again: whether what is measured next is what was chosen.
+        kept: whether that is what seems to be enough, whose rate is kept; measured in both directions if no other pair
+            sends at once.
+        least: the fewest connections that seemed to be enough.
+        found: what was carried, by connections and congestion control.
     """
 
     usable: bool
     flows: int = 1
-    falls: tuple[bool, ...] = (False, True)
+    falls: bool = False
+    unsent_bytes: int = UNSENT_BYTES
     connections: int = 1
     congestion: str = ""
-    found: dict[tuple[int, str], tuple[float, float]] = field(default_factory=dict)
-    again: bool = False
+    kept: bool = False
+    least: int = 1
     ended: bool = False
+    found: dict[tuple[int, str], Rates] = field(default_factory=dict)
+
+    @property
+    def measures(self) -> tuple[bool, ...]:
+        """The directions that are measured next."""
+        return (False, True) if self.kept and self.flows == 1 else (self.falls,)
+
+    @property
+    def effort(self) -> Effort:
+        """How long the next step lasts."""
+        trips, size = TRIPS if self.kept else FEW_TRIPS, STREAM_BYTES // self.connections
+        return Effort(seconds=STREAM_S, most_bytes=size, trials=1, round_trips=trips, unsent_bytes=self.unsent_bytes)
 
     def took(self, there: float, back: float) -> None:
         """Take note of the rates of the last step, bytes/s, and decide on the next one."""
-        if self.again:
-            both, most = self.found[self.connections, self.congestion]
-            self.found[self.connections, self.congestion] = both, max(most, there, back)
+        now = self.connections, self.congestion
+        before = self.found.get(now, (0.0, 0.0))
+        self.found[now] = max(there, before[0]), max(back, before[1])
+        if self.kept:
+            self._end(now)
+            return
+        if now == (1, "") and self.usable:
+            self.congestion = LOSSY
+        elif self.connections == 1:
+            if self._carried(now) < GAIN * self._carried((1, "")):
+                self.congestion = ""
+            self.connections = LADDER[-1]
+        else:
+            self.connections = self.least = self._enough()
+            self.kept = True
+
+    def _end(self, now: tuple[int, str]) -> None:
+        """End with what was just measured, or with half as many, or try twice as many."""
+        half = self.connections // 2, self.congestion
+        if self.connections > self.least and self._carried(now) < GAIN * self._carried(half):
+            self.connections //= 2
             self.ended = True
             return
-        before = max((both for both, _ in self.found.values()), default=0.0)
-        both = there + back
-        self.found[self.connections, self.congestion] = both, max(there, back)
-        gains = both >= GAIN * before
-        if self.connections == 1 and not self.congestion and self.usable:
-            self.congestion = LOSSY
-            return
-        if self.connections == 1 and self.congestion and not gains:
-            self.congestion, gains = "", True
-        later = [count for count in LADDER if count > self.connections]
-        if later and gains:
-            self.connections = later[0]
-            return
-        self.again = len(self.falls) == 1 and self.lanes.connections > 1
-        self.ended = not self.again
-        if self.again:
-            self.connections, self.congestion, _ = self.lanes
-            self.falls = (False, True)
+        enough = self._enough() <= self.connections and GAIN * self._carried(now) >= self._most
+        self.ended = enough or self.connections == LADDER[-1]
+        if not self.ended:
+            self.connections *= 2
+
+    def _enough(self) -> int:
+        """The fewest connections that should carry the most that was seen."""
+        each = self.flows * self._carried((1, self.congestion))
+        if GAIN * self._carried((1, self.congestion)) >= self._most:
+            return 1
+        return next((count for count in LADDER[1:] if count * each >= ROOM * self._most), LADDER[-1])
+
+    def _carried(self, way: tuple[int, str]) -> float:
+        """What a number of connections carried in the direction that decides."""
+        return self.found[way][self.falls]
 
     @property
-    def lanes(self) -> Lanes:
-        most = max(both for both, _ in self.found.values())
-        near = [(*way, *rates) for way, rates in self.found.items() if rates[0] >= NEAR * most]
-        roomy = (
-            (count, congestion, one)
-            for count, congestion, _, one in near
-            if count == 1 or count * self.flows * self.found[1, congestion][0] >= ROOM * most
-        )
-        return Lanes(*next(roomy, (near[-1][0], near[-1][1], near[-1][3])))
+    def _most(self) -> float:
+        return max(self._carried(way) for way in self.found)
+
+    @property
+    def chosen(self) -> Climbed:
+        way = self.connections, self.congestion
+        return Climbed(Lanes(*way, max(self.found[way])), self.found[way])
 
 
 def climbed(
     rank: int, ways: Mapping[tuple[int, int], int], pairs: Mapping[tuple[int, int], Pair], widening: Widening,
     share: Callable[[str, Any], list[Any]], timeout_s: float,
-) -> dict[tuple[int, int], Lanes]:  # fmt: skip
-    """The connections that each way needs; every rank of the group calls this.
+) -> dict[tuple[int, int], Climbed]:  # fmt: skip
+    """The connections that each way over a network needs; every rank of the group calls this.
 
     Args:
         ways: pairs of ranks, the lower one first, and how many pairs send at once between the same sites. Those without
@@ -134,11 +177,16 @@ def climbed(
     mine = {str(peer): _over_network(widening.sockets(peer)[0]) for peer in peers}
     kinds = share("ways", mine)
     over_network = [(a, b) for a, b in ways if kinds[a][str(b)] is not None]
-    chosen: dict[tuple[int, int], Lanes] = dict.fromkeys(ways, Lanes())
+    chosen: dict[tuple[int, int], Climbed] = {}
     latency_s = {way: pairs[way].latency_s.value for way in ways}
     for number, together_now in enumerate(_apart(over_network)[:MOST_ROUNDS]):
         climbs = {
-            (a, b): _Climb(bool(kinds[a][str(b)] and kinds[b][str(a)]), ways[a, b], _directions(pairs, a, b))
+            (a, b): _Climb(
+                usable=bool(kinds[a][str(b)] and kinds[b][str(a)]),
+                flows=ways[a, b],
+                falls=pairs[b, a].rate.value < pairs[a, b].rate.value,
+                unsent_bytes=max(LEAST_UNSENT, min(UNSENT_BYTES, int(UNSENT_S * pairs[a, b].rate.value))),
+            )
             for a, b in together_now
         }
         step = 0
@@ -148,7 +196,7 @@ def climbed(
             for way, climb in going.items():
                 climb.took(*rates[way])
             step += 1
-        chosen |= {way: climb.lanes for way, climb in climbs.items()}
+        chosen |= {way: climb.chosen for way, climb in climbs.items()}
     return chosen
 
 
@@ -177,12 +225,6 @@ def _over_network(sock: Wire) -> bool | None:
     return False
 
 
-def _directions(pairs: Mapping[tuple[int, int], Pair], low: int, high: int) -> tuple[bool, ...]:
-    """The directions in which a pair climbs: the slower one, or both if they differ."""
-    there, back = pairs[low, high].rate.value, pairs[high, low].rate.value
-    return (back < there,) if max(there, back) < ALIKE * min(there, back) else (False, True)
-
-
 def _apart(ways: Ways) -> list[list[tuple[int, int]]]:
     """The ways in rounds, in which no rank is twice."""
     rounds: list[list[tuple[int, int]]] = []
@@ -205,30 +247,28 @@ def _measured(
     mine = {(a if b == rank else b): climb for (a, b), climb in going.items() if rank in (a, b)}
     widening.open(name, {peer: climb.connections for peer, climb in mine.items()})
     came: list[list[Received]] = []
-    effort = Effort(seconds=STREAM_S, trials=1)
     for falls in (False, True):
-        if not any(falls in climb.falls for climb in going.values()):
+        if not any(falls in climb.measures for climb in going.values()):
             came.append([])
             continue
         share(f"begin {name}, {falls}", None)
         part = Received([], 0, 0.0)
         for peer, climb in mine.items():
-            if falls not in climb.falls:
+            if falls not in climb.measures:
                 continue
             sockets = widening.sockets(peer)[: climb.connections]
             if (1, LOSSY) in climb.found and not climb.congestion:  # it gained nothing: as new connections are
-                use_congestion(sockets[:1], _congestion(sockets[-1]))
+                use_congestion(sockets[:1], _congestion(widening.sockets(peer)[-1]))
             else:
                 use_congestion(sockets, climb.congestion)
             ends = {(peer, i): sock for i, sock in enumerate(sockets)}
-            use = replace(effort, most_bytes=STREAM_BYTES // climb.connections)
             sends = (rank > peer) is falls
             late_s = latency_s[min(rank, peer), max(rank, peer)]
-            part = together(ends if sends else {}, {} if sends else ends, use, late_s, timeout_s)
+            part = together(ends if sends else {}, {} if sends else ends, climb.effort, late_s, timeout_s)
         came.append([Received(*row) for row in share(f"{name}, {falls}", part)])
     rates = {}
     for (a, b), climb in going.items():
-        seconds = effort.stream_s(latency_s[a, b])
-        there = rate([came[False][b]], seconds)[0] if False in climb.falls else 0.0
-        rates[a, b] = there, rate([came[True][a]], seconds)[0] if True in climb.falls else 0.0
+        seconds = climb.effort.stream_s(latency_s[a, b])
+        there = rate([came[False][b]], seconds)[0] if False in climb.measures else 0.0
+        rates[a, b] = there, rate([came[True][a]], seconds)[0] if True in climb.measures else 0.0
     return rates

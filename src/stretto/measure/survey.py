@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations, islice, permutations
 from typing import Any
 
-from ..model.measurements import Lanes, Measured, Pair, Survey, best, middle
+from ..model.measurements import SAME, Lanes, Measured, Pair, Survey, best, middle
 from ..runtime.channel import Wire
 from ..runtime.probe import MOST_ROUNDS, Effort, Sockets, probe, rounds, together
 from ..runtime.streams import Received, rate
 from ..topologies.measured import SHARED, most_between, most_inside, sites_of
-from .ladder import Widening, climbed, use_congestion
+from .ladder import Climbed, Widening, climbed, use_congestion
 
 LONG_S, MOST_BYTES = 0.3, 1 << 24
 """Seconds that the ranks of two sites send, at the rates measured one by one, and bytes a connection, where the effort
@@ -28,9 +28,6 @@ MOST_PEERS = 64
 SEVERAL_TRIALS = 3
 """How often several flows are measured, unless the effort allows one trial: they take longer to find their rates than
 one flow, and what goes the other way delays their acknowledgements."""
-
-AGREED = 1.05
-"""Trials that differ by less than this factor are enough, even if they are fewer than ``SEVERAL_TRIALS``."""
 
 LONGER = 4.0
 """How many times as long streams last that decide whether flows share a link."""
@@ -141,6 +138,8 @@ class _Phases:
     def __init__(self, party: Party, effort: Effort, found: Survey, progress: Progress, earlier: Earlier) -> None:
         self.party, self.effort, self.survey, self.progress, self.earlier = party, effort, found, progress, earlier
         self.moved_bytes = found.moved_bytes
+        self.one_pair: dict[tuple[int, int], float] = {}
+        """For two sites bytes/s from the first to the second, by one pair with all its connections."""
 
     def hosts(self) -> None:
         """From each rank to all others of its site, and from these to it; in a site of two, to all others."""
@@ -160,7 +159,7 @@ class _Phases:
         self.progress(0, 1, "how many connections carry most")
         sites, party = self.survey.sites, self.party
         ways = {(a, b): (sites[a][0], sites[b][0]) for a, b in combinations(range(len(sites)), 2)}
-        ways |= {(a, a): (members[0], members[1]) for a, members in enumerate(sites) if len(members) > 1}
+        ways |= {(a, a): (members[-2], members[-1]) for a, members in enumerate(sites) if len(members) > 1}
         all_pairs = {
             (a, b): [(min(v, w), max(v, w)) for v in sites[a] for w in sites[b] if a != b or v < w] for a, b in ways
         }
@@ -173,7 +172,12 @@ class _Phases:
         at_once = {way: max(len(sites[a]), len(sites[b])) if a != b else 1 for (a, b), way in asked.items()}
         measured = {way: flows for way, flows in at_once.items() if way in pairs and way[::-1] in pairs}
         climbed_to = climbed(party.rank, measured, pairs, widening, party.share, party.timeout_s) if measured else {}
-        found = {ends: known[ends] or climbed_to.get(asked.get(ends, (0, 0)), Lanes()) for ends in ways}
+        alone = Climbed(Lanes(), (0.0, 0.0))
+        found = {ends: known[ends] or climbed_to.get(asked.get(ends, (0, 0)), alone).lanes for ends in ways}
+        for (a, b), (low, high) in asked.items():
+            rates = climbed_to.get((low, high), alone).rates
+            there, back = rates if low == ways[a, b][0] else rates[::-1]
+            self.one_pair |= {(a, b): there or back, (b, a): back or there}  # alike where one was not measured
         mine = {
             (v if w == party.rank else w): lanes
             for ends, lanes in found.items()
@@ -183,9 +187,8 @@ class _Phases:
         if any(lanes.connections > 1 for lanes in found.values()):
             widening.open("lanes", {peer: lanes.connections for peer, lanes in mine.items()})
         for peer, lanes in mine.items():
+            widening.keep(peer, lanes)
             use_congestion(widening.sockets(peer), lanes.congestion)
-            if lanes.connections > 1:
-                widening.keep(peer, lanes.rate)
         self.survey = replace(self.survey, lanes=found)
 
     def between(self) -> None:
@@ -195,8 +198,7 @@ class _Phases:
         for number, (a, b) in enumerate(islice(permutations(range(len(sites)), 2), MOST_ROUNDS)):
             self.progress(number, len(sites) * (len(sites) - 1), "from each site to each other one")
             flows = _crossing(sites[a], sites[b])
-            known = self.earlier.of_sites(sites[a], sites[b], len(flows))
-            joined[a, b] = known or self._measure(f"from site {a} to {b}", flows, self._for_sites(flows))
+            joined[a, b] = self.earlier.of_sites(sites[a], sites[b], len(flows)) or self._joined(a, b, flows)
             if self.effort.shared:
                 alone[a, b] = {
                     count: self._measure(f"alone from site {a} to {b}", flows[:1], connections=count)
@@ -221,6 +223,20 @@ class _Phases:
                 inside[number] = self._confirmed(f"inside {number}", flows, most_inside(self.survey, number))
         self.survey = replace(self.survey, leaving=leaving, entering=entering, inside=inside)
 
+    def _joined(self, a: int, b: int, flows: Flows) -> Measured:
+        """Bytes/s from one site to another: at least what one pair carried with all its connections."""
+        one = self.one_pair.get((a, b), 0.0)
+        alone = Measured(one, one, one)
+        if one and len(flows) == 1:
+            return alone
+        connections = self.survey.lanes.get((min(a, b), max(a, b)), Lanes()).connections
+        name, effort = f"from site {a} to {b}", self._for_sites(flows, one, connections)
+        if one:
+            found = self._measure(name, flows, replace(effort, trials=1))
+            if found.value <= SAME * one:
+                return max(found, alone)
+        return self._measure(f"{name} again", flows, effort)
+
     def _of_host(self, name: str, flows: Flows) -> Measured:
         rates = [self.survey.pairs[flow].rate.value for flow in flows if flow in self.survey.pairs]
         return self._confirmed(name, flows, sum(rates), max(rates, default=0.0))
@@ -236,12 +252,12 @@ class _Phases:
         longer = replace(self.effort, seconds=LONGER * self.effort.seconds)
         return max(found, self._measure(f"{name}, longer", flows, longer))
 
-    def _for_sites(self, flows: Flows) -> Effort:
+    def _for_sites(self, flows: Flows, expected: float, connections: int) -> Effort:
         """The effort for two sites: as many bytes as keep the link between them busy for a while."""
         measured = [self.survey.pairs[flow] for flow in flows if flow in self.survey.pairs]
         latency_s = min((p.latency_s.value for p in measured), default=0.0)
-        width = max((p.rate.value for p in measured), default=0.0)
-        size = min(MOST_BYTES, int(width * max(LONG_S, 10 * latency_s)))
+        width = max((expected, *(p.rate.value for p in measured)))
+        size = min(MOST_BYTES, int(width * max(LONG_S, 10 * latency_s)) // connections)
         seconds = max(self.effort.seconds, LONG_S)
         return replace(self.effort, seconds=seconds, most_bytes=max(self.effort.most_bytes, size))
 
@@ -262,7 +278,7 @@ class _Phases:
             came = [Received(*row) for row in party.share(f"{name}, {turn}", mine)]
             trials.append(rate(came, use.stream_s(latency_s)))
             self.moved_bytes += sum(part.total_bytes for part in came)
-            if turns > use.trials and len(trials) == use.trials and _agree(trials):
+            if turns > use.trials == len(trials) and _agree(trials):
                 break
         return middle(trials) if len({b for _, b in flows}) > 1 else best(trials)
 
@@ -279,7 +295,7 @@ class _Phases:
 def _agree(trials: Sequence[tuple[float, float, float]]) -> bool:
     """Whether trials show about the same rate, so that another one would say nothing new."""
     rates = [value for value, _, _ in trials]
-    return max(rates) <= AGREED * min(rates)
+    return max(rates) <= SAME * min(rates)
 
 
 def _crossing(a: Sequence[int], b: Sequence[int]) -> list[tuple[int, int]]:

@@ -41,6 +41,10 @@ def middle(trials: Iterable[Sequence[float]]) -> Measured:
     return Measured(rows[len(rows) // 2][0], min(row[1] for row in rows), max(row[2] for row in rows))
 
 
+SAME = 1.1
+"""Rates that differ by less than this factor may be the same: trials on one link differ as much."""
+
+
 class Lanes(NamedTuple):
     """The connections of a pair.
 

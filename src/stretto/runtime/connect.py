@@ -15,6 +15,7 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from ..model.errors import PeerFailed
@@ -29,6 +30,8 @@ Address = tuple[str, int]
 
 BACKLOG = 4096
 """Connections that the kernel keeps until they are accepted, at most: a process accepts none while it calls others."""
+CALLS_AT_ONCE = 16
+"""Handshakes of a process that calls others, at once."""
 AGAIN_S, MOST_AGAIN_S = 0.05, 1.0
 """Seconds until a caller that lost its place calls again: at first, and at most."""
 LOOK_S = 0.05
@@ -68,9 +71,7 @@ def join(
     ends = [(p, i) for p in sorted(addresses) if p != node for i in (subflows or {}).get(p, (0,))]
     sockets: dict[End, Wire] = {}
     try:
-        for end in ends:
-            if end[0] < node:
-                sockets[end] = _call(node, end, addresses[end[0]], names[end[0]], credentials, deadline)
+        _call_all(node, [end for end in ends if end[0] < node], addresses, names, credentials, deadline, sockets)
         listeners = [listener] if near is None else [listener, near]
         higher = {end: names[end[0]] for end in ends if end[0] > node}
         _accept(node, higher, listeners, credentials, deadline, sockets, _Missed(addresses, names, look))
@@ -154,6 +155,56 @@ def widen(
             lanes[peer] = range(FIRST_LANE + have - 1, FIRST_LANE + count - 1)
         further = join(mesh.node, listener, addresses, mesh.names, credentials, timeout_s=timeout_s, subflows=lanes)
     mesh.widen(further.connections)
+
+
+def narrow(mesh: Mesh, peer: int, count: int) -> None:
+    """Close the lanes to a peer beyond ``count`` connections. Both ends call this, between runs, when nothing that was
+    sent over them is still on the way."""
+    lead = mesh.peers[peer][0]
+    for c in lead.lanes[count:]:
+        c.sock.close()
+        mesh.peers[peer].remove(c)
+    mesh.connections = [c for c in mesh.connections if c.lead is not lead or c in lead.lanes[:count]]
+    del lead.lanes[count:]
+
+
+def _call_all(
+    node: int,
+    ends: Sequence[End],
+    addresses: Mapping[int, Address],
+    names: Mapping[int, str],
+    credentials: Credentials,
+    deadline: float,
+    sockets: dict[End, Wire],
+) -> None:
+    """Connect to these ends. Over a network a handshake waits for round trips, so several go on at once."""
+
+    def call(end: End) -> Wire:
+        return _call(node, end, addresses[end[0]], names[end[0]], credentials, deadline)
+
+    far = [end for end in ends if not addresses[end[0]][0].startswith(UNIX_MARK)]
+    if len(far) < 2:
+        for end in ends:
+            sockets[end] = call(end)
+        return
+    pool = ThreadPoolExecutor(min(len(far), CALLS_AT_ONCE))
+    calls = {end: pool.submit(call, end) for end in far}
+    try:
+        for end in ends:
+            sockets[end] = calls[end].result() if end in calls else call(end)
+    except BaseException:
+        for end, future in calls.items():
+            if end not in sockets and not future.cancel():
+                future.add_done_callback(_close_result)
+        raise
+    finally:
+        pool.shutdown(wait=False)
+
+
+def _close_result(call: Future[Wire]) -> None:
+    """Close a connection that came too late."""
+    if call.exception() is None:
+        call.result().close()
 
 
 def _call(node: int, end: End, address: Address, name: str, credentials: Credentials, deadline: float) -> Wire:

@@ -6,6 +6,7 @@ many pairs get at once. The lower rank of a pair begins, the other one answers.
 
 from __future__ import annotations
 
+import math
 import statistics
 import struct
 import time
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from ..model.errors import PeerFailed
 from ..model.measurements import Measured, Pair, best
 from .channel import Wire
-from .streams import Ends, Received, rate, received, stream
+from .streams import UNSENT_BYTES, Ends, Received, rate, received, stream
 from .wire import HEADER, Kind, decode, encode, receive
 
 MOST_ROUNDS = 32
@@ -24,9 +25,9 @@ MOST_ROUNDS = 32
 BATCH = 8
 """Small messages that are sent back to back. TCP sends the first ten packets without waiting for an answer."""
 ROUND_TRIPS = 20
-"""Round trips that a stream lasts at least, whatever the budget, so that TCP can fill the link."""
+"""Round trips that a stream lasts, unless the effort says otherwise."""
 
-ECHO, ENOUGH = b"?", b"."
+ECHO, ENOUGH, AGAIN = b"?", b".", b"+"
 CONFIRMED, NEAR, NEAR_S, MOST_ECHOES = 4, 0.02, 10e-6, 10
 """The shortest round trip is believed when this number of them is as short, up to this share and these seconds; at most
 this many times as many as asked for are tried."""
@@ -46,6 +47,10 @@ class Effort:
         batches: how often small messages are sent back to back, ``BATCH`` at a time; 0 to leave that out.
         seconds, most_bytes: how long each stream lasts, and the most bytes that it sends over each connection.
         trials: how often each stream is repeated; the best counts.
+        enough_s: a stream of a pair that took so many seconds is not repeated: the moments for which a busy machine
+            holds it up count little in it.
+        round_trips: how many a stream lasts at least, whatever ``seconds``, so that TCP can fill the link.
+        unsent_bytes: how many a sender lets the kernel have before they can be sent: these end a stream late.
         connections: the numbers of connections with which the bandwidth of a pair is measured.
         shared: whether to measure what pairs share as well: all flows of a rank at once, and of a site.
     """
@@ -55,6 +60,9 @@ class Effort:
     seconds: float = 0.2
     most_bytes: int = 1 << 18
     trials: int = 2
+    enough_s: float = math.inf
+    round_trips: int = ROUND_TRIPS
+    unsent_bytes: int = UNSENT_BYTES
     connections: tuple[int, ...] = (1,)
     shared: bool = False
 
@@ -65,10 +73,10 @@ class Effort:
 
     def stream_s(self, latency_s: float) -> float:
         """How long a stream over links of this latency lasts."""
-        return max(self.seconds, 2 * ROUND_TRIPS * latency_s)
+        return max(self.seconds, 2 * self.round_trips * latency_s)
 
 
-QUICK = Effort()
+QUICK = Effort(enough_s=0.1)
 """What a process group measures when it starts."""
 
 
@@ -101,13 +109,23 @@ def probe(rank: int, peer: int, socks: Sequence[Wire], effort: Effort, timeout_s
     rates: dict[int, Measured] = {}
     moved = 0
     for count in effort.connections:
-        trials = []
-        for sends in (begins, not begins) * effort.trials:
-            used = {(peer, i): sock for i, sock in enumerate(socks[:count])}
-            came = together(used if sends else {}, {} if sends else used, effort, latency_s.value, timeout_s)
-            if not sends:
-                trials.append(rate([came], effort.stream_s(latency_s.value)))
-                moved += came.total_bytes
+        trials: list[tuple[float, float, float]] = []
+        used = {(peer, i): sock for i, sock in enumerate(socks[:count])}
+        while len(trials) < effort.trials:
+            for sends in (begins, not begins):
+                came = together(used if sends else {}, {} if sends else used, effort, latency_s.value, timeout_s)
+                if not sends:
+                    trials.append(rate([came], effort.stream_s(latency_s.value)))
+                    moved += came.total_bytes
+                    enough = came.took_s >= effort.enough_s
+            if len(trials) < effort.trials and effort.enough_s < math.inf:
+                with talk(peer, socks, timeout_s):
+                    if begins:
+                        socks[0].sendall(ENOUGH if enough else AGAIN)
+                    elif receive(socks[0], 1) == ENOUGH:
+                        break
+                if begins and enough:
+                    break
         rates[count] = best(trials)
     return Pair(latency_s, message_s, rates), moved
 
@@ -117,8 +135,9 @@ def together(outgoing: Ends, incoming: Ends, effort: Effort, latency_s: float, t
     seconds = effort.stream_s(latency_s)
     names = {key: f"rank {key[0]}" for key in (*outgoing, *incoming)}
     arrivals = stream(
-        outgoing, incoming, seconds=seconds, most_bytes=effort.most_bytes, timeout_s=timeout_s, names=names
-    )
+        outgoing, incoming, seconds=seconds, most_bytes=effort.most_bytes, timeout_s=timeout_s, names=names,
+        unsent_bytes=effort.unsent_bytes,
+    )  # fmt: skip
     return received(arrivals.values(), seconds, latency_s)
 
 

@@ -36,9 +36,10 @@ from .channel import Channel, Wire
 
 GO, STOP, DONE, END = b"g", b"s", b"d", 1
 PIECE_BYTES = 1 << 18
-"""Bytes that are sent or received at once, at most."""
-UNSENT_BYTES = 1 << 17
-"""Bytes that may wait in the kernel for their first transmission: what a sender must still send after ``STOP``."""
+"""Bytes that are received at once, at most."""
+UNSENT_BYTES, LEAST_UNSENT = 1 << 16, 1 << 14
+"""Bytes that may wait in the kernel for their first transmission, over all connections of a sender where nobody says
+otherwise, and at least on each of them: what it must still send after ``STOP``."""
 SAMPLE_S, SAMPLE_AGAIN_S = 0.5e-3, 2e-3
 """Seconds between two samples of what has arrived, at least and, on an idle core, at most: behind a lost packet bytes
 arrive without waking the process."""
@@ -89,6 +90,7 @@ def stream(
     most_bytes: int,
     timeout_s: float,
     names: Mapping[End, str],
+    unsent_bytes: int = UNSENT_BYTES,
 ) -> dict[End, Arrival]:
     """Send over the outgoing connections and receive from the incoming ones, all at once; no socket is in both.
 
@@ -97,6 +99,7 @@ def stream(
         most_bytes: the most bytes that each connection sends.
         timeout_s: seconds for which all peers may be silent.
         names: the peer of each connection, for messages.
+        unsent_bytes: how many may wait in the kernel for their first transmission, over all outgoing connections.
     Returns:
         What arrived over each incoming connection.
     Raises:
@@ -106,7 +109,7 @@ def stream(
     ends: dict[End, _Sender | _Receiver] = {}
     with selectors.DefaultSelector() as selector:
         for key, sock in outgoing.items():
-            ends[key] = _Sender(sock, most_bytes)
+            ends[key] = _Sender(sock, most_bytes, max(LEAST_UNSENT, unsent_bytes // len(outgoing)))
         for key, sock in incoming.items():
             try:
                 ends[key] = _Receiver(sock, seconds, buffer)
@@ -166,11 +169,11 @@ class _Connection:
 class _Sender(_Connection):
     """The sending end: it waits for ``GO``, sends until ``STOP``, and has ended with ``DONE``."""
 
-    def __init__(self, sock: Wire, most_bytes: int) -> None:
+    def __init__(self, sock: Wire, most_bytes: int, most_unsent: int) -> None:
         sock.setblocking(False)
         if sock.family != socket.AF_UNIX:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)
-        self.sock, self.left_bytes, self.piece_bytes = sock, most_bytes, _whole_packets(sock)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, most_unsent)
+        self.sock, self.left_bytes, self.piece_bytes = sock, most_bytes, _whole_packets(sock, most_unsent)
         self.unsent = memoryview(b"")
         self.started = self.stopped = self.said_end = self.ended = False
 
@@ -244,11 +247,11 @@ class _Receiver(_Connection):
         return self.arrival.total_bytes if packets is None or self.before is None else packets - self.before
 
 
-def _whole_packets(sock: Wire) -> int:
-    """Bytes of a piece, at most ``PIECE_BYTES``, that fills all of its packets: as packets are counted, none may be
+def _whole_packets(sock: Wire, most_bytes: int) -> int:
+    """Bytes of a piece, about ``most_bytes``, that fills all of its packets: as packets are counted, none may be
     smaller than the others."""
     packet = 1 if sock.family == socket.AF_UNIX else sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG)
-    return PIECE_BYTES // packet * packet or PIECE_BYTES
+    return max(packet, most_bytes // packet * packet)
 
 
 def _packets(sock: Wire) -> int | None:

@@ -34,6 +34,8 @@ SITE_LATENCY_RATIO = 2.0
 """Two ranks of one site are at most this many times as far apart as either is from its nearest one, and by"""
 SITE_LATENCY_S = 2e-3
 """at most this much more, one way, seconds: what a quick measurement on a busy machine may be wrong by."""
+SITE_MOST_S = 10e-3
+"""Ranks of one site are at most this far apart, one way, seconds: 2,000 km of fibre."""
 SHARED = 0.9
 """Flows share a link if together they reach less than this share of what each alone adds up to."""
 EXPLAINED, EXPLAINED_S = 0.05, 50e-6
@@ -49,7 +51,7 @@ def sites_of(
     """The ranks of each site.
 
     Two ranks are in one site if they are joined by a pair of high bandwidth and low latency, or by a chain of such
-    pairs (``SITE_BANDWIDTH_RATIO``, ``SITE_LATENCY_RATIO``).
+    pairs (``SITE_BANDWIDTH_RATIO``, ``SITE_LATENCY_RATIO``), but for pairs that are farther apart than ``SITE_MOST_S``.
 
     Args:
         pairs: for each two ranks, the lower first, the latency in seconds and the bandwidth in bytes/s, as measured.
@@ -62,7 +64,8 @@ def sites_of(
     site = list(range(count))
     for (a, b), (latency_s, bandwidth) in pairs.items():
         wide = SITE_BANDWIDTH_RATIO * bandwidth >= min(widest[a], widest[b])
-        if wide and latency_s <= SITE_LATENCY_RATIO * min(nearest_s[a], nearest_s[b]) + noise_s:
+        near_s = min(SITE_MOST_S, SITE_LATENCY_RATIO * min(nearest_s[a], nearest_s[b]) + noise_s)
+        if wide and latency_s <= near_s:
             site = [site[a] if s == site[b] else s for s in site]
     return [[v for v in range(count) if site[v] == s] for s in sorted(set(site))]
 

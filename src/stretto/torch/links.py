@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import socket
 import threading
@@ -18,9 +19,10 @@ from torch.distributed import PrefixStore
 from ..choose.library import Library
 from ..measure.ladder import Widening
 from ..model.errors import PeerFailed
+from ..model.measurements import Lanes
 from ..model.plan import Plan
 from ..runtime.channel import Wire
-from ..runtime.connect import Address, join, listen, meet, widen
+from ..runtime.connect import Address, join, listen, meet, narrow, widen
 from ..runtime.credentials import Credentials, from_environment, random_secret
 from ..runtime.inbox import Inbox
 from ..runtime.incoming import DIED
@@ -302,10 +304,11 @@ class Links:
         """The connections that carry the collectives of another rank."""
         return self._meshes[0].peers[self._library.nodes[rank]][0].lanes
 
-    def _keep(self, rank: int, rate: float) -> None:
-        """Keep the connections to a rank together to little more than these bytes/s."""
-        for c in (lanes := self._lanes(rank)):
-            c.most_rate = lane_rate(rate, len(lanes))
+    def _keep(self, rank: int, lanes: Lanes) -> None:
+        """Close the connections to a rank beyond these, and keep them together to little more than their rate."""
+        narrow(self._meshes[0], self._library.nodes[rank], lanes.connections)
+        for c in self._lanes(rank):
+            c.most_rate = lane_rate(lanes.rate, lanes.connections) if lanes.connections > 1 else math.inf
 
     @contextlib.contextmanager
     def _first_failure(self) -> Iterator[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +13,7 @@ from ..choose.kept import Kept
 from ..choose.library import joined_by_one_switch, joined_by_sites
 from ..measure.ladder import Widening
 from ..measure.survey import Earlier, Party, Share, survey
-from ..model.measurements import Lanes, Measured, Pair, Survey
+from ..model.measurements import SAME, Lanes, Measured, Pair, Survey
 from ..model.topology import Topology
 from ..runtime.probe import QUICK
 
@@ -82,8 +82,20 @@ def measure(rank: int, ranks: int, widening: Widening, share: Share, timeout_s: 
     known.keep(rank, names, found)
     pairs = {(a, b): (p.latency_s.value, p.rate.value) for (a, b), p in found.pairs.items() if a < b}
     widest = max((lanes.rate for (a, b), lanes in found.lanes.items() if a == b), default=0.0)
-    between = {ends: rate.value for ends, rate in found.between.items()}
+    between = _alike({ends: rate.value for ends, rate in found.between.items()})
     return _agreed(rank, joined_by_sites(ranks, pairs, between, widest, found.sites), share)
+
+
+def _alike(between: Mapping[tuple[int, int], float]) -> dict[tuple[int, int], float]:
+    """The rates between sites, with one for both directions where these may be the same.
+
+    A network with more symmetry has better first plans (benchmarks/torch_wan.py --sites).
+    """
+    rates = {}
+    for (a, b), there in between.items():
+        back = between.get((b, a), there)
+        rates[a, b] = (there + back) / 2 if max(there, back) <= SAME * min(there, back) else there
+    return rates
 
 
 def _agreed(rank: int, net: Topology, share: Share) -> Topology:
