@@ -64,6 +64,7 @@ KNOWS = {
         "choose",
         "verify",
         "formats",
+        "report",
         "face",
     },
 }

@@ -25,7 +25,7 @@ def flat(topology: Topology, label_size: float) -> Scene:
     """Each node at its place, or in a circle around its site's switches."""
     at, height = _fitted(positions(topology))
     scene = Scene(SIZE, height)
-    scene.lines = [Line(_point(at[a]), _point(at[b]), i) for a, b, i in pairs_of(topology)]
+    scene.lines = [Line(_point(at[a]), _point(at[b]), i, ends=(a, b)) for a, b, i in pairs_of(topology)]
     scene.lines += [Line(_point(at[a]), _point(at[b])) for a, b in _circuits(topology)]
     small = 6.0 if topology.node_count <= MOST_TITLED else 3.0
     for v, name in enumerate(topology.names):
@@ -51,7 +51,8 @@ def on_map(topology: Topology, label_size: float) -> Scene:
         ends = (min(place[a], place[b]), max(place[a], place[b]))
         if ends[0] != ends[1] and (ends not in best or topology.bandwidth[i] > topology.bandwidth[best[ends]]):
             best[ends] = i
-    scene.lines = [Line(_point(xy[a]), _point(xy[b]), i) for (a, b), i in best.items()]
+    scene.lines = [Line(_point(xy[a]), _point(xy[b]), i, ends=(a, b)) for (a, b), i in best.items()]
+    scene.place = place
     here = np.array(place)
     scene.counted = np.flatnonzero(here[topology.src] != here[topology.dst]).tolist()
     names = []

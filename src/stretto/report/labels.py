@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
+from typing import NamedTuple
 
 WIDTH_OF_LETTER = 0.62
 """Width of a letter as a share of the size of the font, at most on average; system fonts have 0.5 to 0.6."""
@@ -23,13 +24,35 @@ def text_box(x: float, y: float, text: str, size: float, anchor: str = "start") 
     return left, y - 0.85 * size, left + width, y + 0.25 * size
 
 
+class Label(NamedTuple):
+    """A text at a place; ``style`` is more of its attributes as SVG."""
+
+    x: float
+    y: float
+    anchor: str
+    text: str
+    size: float
+    style: str
+
+    @property
+    def svg(self) -> str:
+        at = "" if self.anchor == "start" else f' text-anchor="{self.anchor}"'
+        place = f'x="{self.x:.1f}" y="{self.y:.1f}" font-size="{self.size:g}"'
+        return f"<text {place}{at}{self.style}>{escape(self.text)}</text>"
+
+
 @dataclass
 class Labels:
     """Texts of a drawing, none over another one or over a box that is reserved."""
 
-    texts: list[str] = field(default_factory=list)
+    placed: list[Label] = field(default_factory=list)
     left_out: int = 0
     _cells: dict[tuple[int, int], list[Box]] = field(default_factory=dict)
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts as SVG."""
+        return [label.svg for label in self.placed]
 
     def reserve(self, box: Box) -> None:
         """Keep labels off a box."""
@@ -49,10 +72,7 @@ class Labels:
             inside = box[0] >= within[0] and box[1] >= within[1] and box[2] <= within[2] and box[3] <= within[3]
             if inside and self.free(box):
                 self.reserve(box)
-                at = "" if anchor == "start" else f' text-anchor="{anchor}"'
-                self.texts.append(
-                    f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size:g}"{at}{style}>{escape(text)}</text>'
-                )
+                self.placed.append(Label(x, y, anchor, text, size, style))
                 return True
         self.left_out += 1
         return False

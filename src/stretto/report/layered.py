@@ -208,7 +208,7 @@ def _add_links(scene: Scene, topology: Topology, at: dict[int, Place], block: di
         if a in at and b in at:
             across = a in block and b in block and block[a] != block[b]
             bend = 30.0 + 0.03 * abs(at[a][0] - at[b][0]) if across and row else 0.0
-            scene.lines.append(Line(at[a], at[b], i, bend))
+            scene.lines.append(Line(at[a], at[b], i, bend, ends=(a, b)))
 
 
 def _add_dashed(

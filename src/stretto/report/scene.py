@@ -46,7 +46,8 @@ class Mark:
 class Line:
     """A link in both directions, or several: its ends, the link of the topology that it stands for, how many more.
 
-    ``bend`` moves its middle down, pixels; ``dashed`` stands for links of servers that are not drawn.
+    ``bend`` moves its middle down, pixels; ``dashed`` stands for links of servers that are not drawn. ``ends`` are the
+    numbers of what it joins: nodes, or places of the scene.
     """
 
     a: tuple[float, float]
@@ -54,6 +55,7 @@ class Line:
     link: int = -1
     bend: float = 0.0
     dashed: bool = False
+    ends: tuple[int, int] = (-1, -1)
 
     @property
     def way(self) -> str:
@@ -84,6 +86,7 @@ class Scene:
     land: str = ""
     notes: list[str] = field(default_factory=list)
     counted: list[int] | None = None  # the links that the legend counts; all by default
+    place: list[int] | None = None  # of each node the place that its mark stands for; each node its own by default
 
     @property
     def room(self) -> Box:

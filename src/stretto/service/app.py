@@ -14,17 +14,19 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
+from starlette.responses import StreamingResponse
 
 from .. import __version__
 from ..model.errors import StrettoError
-from .access import Caller, Tokens
+from .access import READ, Caller, Tokens
 from .calls import NUL, Answer, Call, Refused, error_answer, not_leader, unless_known
 from .database import CONNECTIONS, DatabaseGone, NotLeader
 from .instance import Instance
 from .limits import Limits, Rates
 from .networks import Missing
+from .pages import is_foreign
 from .remembered import Remembered
-from .routes import ROUTES, Route
+from .routes import EVENTS, ROUTES, Route
 
 LOG = logging.getLogger("stretto.service")
 
@@ -57,7 +59,12 @@ def make_app(instance: Instance, tokens: Tokens, limits: Limits) -> FastAPI:
         app.add_api_route(
             route.path, door.endpoint(route), methods=[route.method], summary=route.summary,
             operation_id=route.answer.__name__, openapi_extra=_documented(route), response_class=Response,
+            include_in_schema=route.documented,
         )  # fmt: skip
+    app.add_api_route(
+        EVENTS.path, door.events, methods=[EVENTS.method], summary=EVENTS.summary, operation_id="get_events",
+        openapi_extra=_documented(EVENTS), response_class=Response,
+    )  # fmt: skip
     app.add_exception_handler(HTTPException, _http_error)
     _add_scheme(app)
     return app
@@ -83,10 +90,34 @@ class Door:
 
         return endpoint
 
+    async def events(self, request: Request) -> Response:
+        """News for a page, for as long as it listens and its token is known."""
+        instance = self._instance
+
+        def hello() -> dict[str, Any] | None:
+            caller = self._tokens.caller(request.headers.get("authorization"))
+            if caller is None or not caller.may(READ):
+                return None
+            call = Call(instance, caller, "GET /events", {}, request.query_params, request.headers, b"")
+            said: dict[str, Any] = EVENTS.answer(call).data
+            return said
+
+        try:
+            self._caller(EVENTS, request)
+            if instance.events.full:
+                raise Refused(429, "too_many_requests", "too many pages listen", **{"Retry-After": "10"})
+        except Refused as error:
+            answer = error_answer(error)
+            return Response(answer.body, answer.status, answer.headers, answer.media)
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return StreamingResponse(instance.events.listen(hello), headers=headers, media_type="text/event-stream")
+
     async def _answer(self, route: Route, request: Request) -> tuple[float, Answer]:
         """The answer to a request, and how long it has waited for news, seconds."""
         call = None
         try:
+            if route.method != "GET" and is_foreign(request.headers.get("sec-fetch-site")):
+                raise Refused(403, "forbidden", "was sent by a page of another site")
             caller = self._caller(route, request)
             if any("\0" in name for name in (*request.path_params.values(), *request.query_params.values())):
                 raise Refused(422, "bad_name", NUL)

@@ -123,6 +123,7 @@ class Call:
             yield connection
             if noted:
                 self.note(connection, 200, detail)
+        self.instance.events.wake()
 
     def note(self, connection: Connection, status: int, detail: str) -> None:
         """Note the call in the audit log."""

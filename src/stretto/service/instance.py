@@ -18,6 +18,8 @@ from typing import Any
 from ..model.topology import Topology
 from . import networks
 from .database import Database, DatabaseGone, NotLeader
+from .drawings import Drawings
+from .events import Events
 from .leadership import lock_of
 from .metrics import Metrics
 from .networks import Conflict
@@ -89,6 +91,7 @@ class Door(Intake):
                     raise Conflict(f"network {network!r} has changed meanwhile; send it again")
                 networks.keep_samples(connection, network, samples)
             instance.metrics.samples.labels(network).inc(len(samples))
+            instance.events.wake()
             instance.kick()
 
         super().__init__(links_of(topology), keep, latest)
@@ -120,6 +123,8 @@ class Instance:
     ) -> None:
         self.database, self.settings, self.address = database, settings, address
         self.metrics, self.news = Metrics(), News()
+        self.drawings = Drawings()
+        self.events = Events(database, lambda: bool(self.term))
         self.term = 0  # of this instance while it is the leader, else 0
         self._planning = PlanningProcess(database.url, settings, self._on_event, database.gone_after_s)
         self._lock = lock_of(database)
@@ -138,6 +143,10 @@ class Instance:
         self._thread.start()
         self.asking.start()
         self._follower = asyncio.create_task(self._follow())
+
+    def close(self) -> None:
+        """Let go of who listens, before connections are waited for."""
+        self.events.close()
 
     async def end(self) -> None:
         """End the planner and give the lock back."""
@@ -202,6 +211,7 @@ class Instance:
 
     def _on_event(self, event: dict[str, Any]) -> None:
         """Take note of what the planner tells; called in a thread."""
+        self.events.wake()
         self.metrics.count(event)
         self.metrics.busy.set(0 if event["event"] == "idle" else 1)
         LOG.log(logging.DEBUG if event["event"] in QUIET else logging.INFO, "%s", _words(event))

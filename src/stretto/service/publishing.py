@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from sqlalchemy import Connection, Row
 
 from ..model.plan import Plan
+from ..model.timeline import Timeline
 from ..model.units import format_time
 from ..simulate import simulate
 from .database import Database
@@ -40,6 +42,9 @@ from .weighing import mean_s
 MOST_NAMED = 5
 """Jobs that a reason names."""
 
+MOST_USED = 2_000
+"""Links whose use by a plan is kept."""
+
 
 @dataclass(frozen=True, eq=False)
 class Whole:
@@ -57,6 +62,21 @@ class Whole:
     numbers: dict[str, list[int]]
     alone_s: list[float]
     bounds_s: list[float | None]
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """The course of the plan."""
+        return simulate(self.plan)
+
+    @property
+    def link_use(self) -> list[tuple[str, str, float]]:
+        """The share of each used link's bandwidth that the plan uses from its beginning to its end, the largest first.
+
+        Of more than :data:`MOST_USED` links there are only the first.
+        """
+        net, use = self.plan.topology, self.timeline.link_use
+        used = [int(i) for i in np.argsort(-use, kind="stable")[:MOST_USED] if use[i] > 0]
+        return [(net.names[net.src[i]], net.names[net.dst[i]], round(float(use[i]), 4)) for i in used]
 
 
 class Planned(NamedTuple):
@@ -134,7 +154,7 @@ class Publishing:
                 return False
             now = self._clock()
             if whole is not None and stored is not None:
-                facts = {"jobs": whole.numbers, "mean_completion_s": verdict.after_s}
+                facts = {"jobs": whole.numbers, "mean_completion_s": verdict.after_s, "link_use": whole.link_use}
                 keep_plan(connection, whole.digest, whole.request, stored, facts, now)
             decision = decide(connection, {
                 "network": name, "network_version": state.network.version, "state": state.digest, "effort": effort,
@@ -167,7 +187,7 @@ class Publishing:
     def _verdict(self, connection: Connection, state: State, whole: Whole | None, effort: str) -> Verdict:
         if whole is None:
             return Verdict(False, "no job has a plan" if state.jobs else "there are no jobs")
-        after_s = float(simulate(whole.plan).mean_completion_s)
+        after_s = float(whole.timeline.mean_completion_s)
         last = last_decision(connection, state.network.name, published=True)
         news, must = _news(connection, state, whole, last, effort)
         old = None if must or last is None else find_plan(connection, last.digest)
@@ -187,7 +207,7 @@ class Publishing:
 
     def _parts(self, connection: Connection, whole: Whole) -> dict[str, Part]:
         """By job its part of a plan, where that differs from what the job has."""
-        completions_s = simulate(whole.plan).completions_s
+        completions_s = whole.timeline.completions_s
         parts = {}
         for job, numbers in whole.numbers.items():
             plan = job_part(whole.plan, numbers)

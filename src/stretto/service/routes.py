@@ -15,9 +15,10 @@ from .. import __version__
 from ..model.errors import InputError, StrettoError
 from ..topologies.values import check_keys, count, shown
 from . import holding, jobs, networks, published
-from .access import JOB, OPERATOR, READ
+from .access import ANYBODY, JOB, OPERATOR, READ
 from .calls import Answer, Call, Handler, Refused
 from .documents import check_name, parse_job, parse_network, parse_samples
+from .pages import get_drawing, get_page
 from .reporters import nodes_of_reporter, split_reporter
 from .schema import audit
 from .times import keep_times, parse_times, times_of
@@ -46,6 +47,7 @@ class Route:
         example: of the body; None where there is none.
         waits: whether a call waits for news, where its query says so.
         kept: whether the last answer is given on while there is no database.
+        documented: whether the OpenAPI page has it.
     """
 
     method: str
@@ -57,6 +59,7 @@ class Route:
     example: Any = None
     waits: bool = False
     kept: bool = False
+    documented: bool = True
 
     @property
     def of_job(self) -> bool:
@@ -287,6 +290,8 @@ def get_metrics(call: Call) -> Answer:
 
 _MOST = {"most": "how many are listed, the newest first"}
 ROUTES = (
+    Route("GET", "/", None, get_page, "The page", {}, documented=False),
+    Route("GET", "/page/{file}", None, get_page, "A file of the page", {}, documented=False),
     Route("GET", "/healthz", None, get_health, "Whether the service is well", {}),
     Route("GET", "/metrics", READ, get_metrics, "Counters for Prometheus", {}),
     Route("GET", "/networks", READ, get_networks, "All networks", {}, kept=True),
@@ -296,12 +301,15 @@ ROUTES = (
     Route("POST", "/networks/{name}/telemetry", JOB, post_telemetry, "Report what links give", {}, EXAMPLE_TELEMETRY),
     Route("GET", "/networks/{name}/telemetry", READ, get_telemetry, "The last report of each link, and recent ones",
           {"seconds": "how long reports are recent"}),
+    Route("GET", "/networks/{name}/drawing", READ, get_drawing, "The drawing of a network, with its links",
+          {"label": "size of names on maps"}),
     Route("GET", "/networks/{name}/sources", READ, get_sources, "How what is asked for telemetry fares", {}),
     Route("GET", "/networks/{name}/decisions", READ, get_decisions, "Why plans were published or not", _MOST),
     Route("GET", "/jobs", READ, get_jobs, "All jobs", {}, kept=True),
     Route("GET", "/jobs/{name}", READ, get_job, "A job and the versions of its plan", {}, kept=True),
     Route("PUT", "/jobs/{name}", JOB, put_job, "Make or replace a job", {}, EXAMPLE_JOB),
     Route("DELETE", "/jobs/{name}", JOB, delete_job, "End a job", {}),
+    Route("POST", "/jobs/{name}/times", JOB, post_times, "Report how long collectives took", {}, EXAMPLE_TIMES),
     Route("POST", "/jobs/{name}/hold", OPERATOR, post_hold, "Let a job keep the version of its plan", {}),
     Route("POST", "/jobs/{name}/accept", OPERATOR, post_accept,
           "Publish the plan that is proposed to a job, and hold it no more unless `hold` is true", {}, EXAMPLE_ACCEPT),
@@ -312,3 +320,15 @@ ROUTES = (
     Route("GET", "/plans/{digest}", READ, get_plan, "A plan, as JSON or Parquet", {}, kept=True),
     Route("GET", "/audit", OPERATOR, get_audit, "Who has written what", _MOST),
 )  # fmt: skip
+
+
+def get_events(call: Call) -> Answer:
+    """The first of the events that the application sends on: who asks, and whom."""
+    caller, instance = call.caller, call.instance
+    said = {"name": caller.name, "role": caller.role, "tokens": caller != ANYBODY, "version": __version__}
+    return Answer(data=said | {"leads": bool(instance.term), "address": instance.address})
+
+
+EVENTS = Route(
+    "GET", "/events", READ, get_events, "What the page shows, and whatever changes, as server-sent events", {}
+)

@@ -72,20 +72,24 @@ def serve(
         timeout_keep_alive=KEEP_ALIVE_S, timeout_graceful_shutdown=CLOSE_S, lifespan="on",
     )  # fmt: skip
     logging.getLogger("stretto.service").setLevel(logging.INFO)
-    _Server(config, lambda: ready(own)).run(sockets=[listening])
+    _Server(config, lambda: ready(own), instance.close).run(sockets=[listening])
 
 
 class _Server(uvicorn.Server):  # type: ignore[misc]
-    """A server that says when it answers."""
+    """A server that says when it answers, and when it is about to end."""
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None], ending: Callable[[], None]) -> None:
         super().__init__(config)
-        self._ready = ready
+        self._ready, self._ending = ready, ending
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
             self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._ending()
+        await super().shutdown(sockets)
 
 
 def _check(address: Address, tokens: Tokens) -> None:
