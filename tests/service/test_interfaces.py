@@ -191,7 +191,7 @@ def test_a_target_is_asked_over_tls_by_a_name_and_a_password(device, monkeypatch
     with GnmiTarget(device, credentials=server) as target:
         tls = {"insecure": False, "ca": files.authority, "certificate": files.certificate, "key": files.key}
         names = {"username_variable": "STRETTO_GNMI_USER", "password_variable": "STRETTO_GNMI_PASSWORD"}
-        asked = source(target, **tls, **names)
+        asked = source(target, status="", **tls, **names)
         read(asked)
         asked.close()
         assert target.users == ["reader"]
