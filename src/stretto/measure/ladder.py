@@ -57,11 +57,13 @@ class Widening(NamedTuple):
         sockets: the connections to another rank.
         keep: closes those to another rank that are not needed, and keeps the others together to little more than the
             rate. Both ranks of the pair call it.
+        fixed: what all pairs over a network get; None to measure what they need.
     """
 
     open: Callable[[str, Mapping[int, int]], None]
     sockets: Callable[[int], Sequence[Wire]]
     keep: Callable[[int, Lanes], None]
+    fixed: Lanes | None = None
 
 
 class Climbed(NamedTuple):

@@ -8,7 +8,8 @@ others, and each rank of a site to the next one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import socket
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, islice, permutations
 from typing import Any
@@ -110,13 +111,31 @@ def survey(
     return replace(run.survey, moved_bytes=run.moved_bytes)
 
 
+def survey_lanes(party: Party, effort: Effort, sites: Sequence[Sequence[int]], earlier: Earlier) -> Survey:
+    """Give pairs as many connections as they need where the network is known; every rank must call this."""
+    pairs, moved = _pairs(party, effort, no_progress, earlier, {(min(w), max(w)) for w in _ways(sites).values()})
+    run = _Phases(party, effort, Survey(party.ranks, pairs, sites, moved_bytes=moved), no_progress, earlier)
+    if party.widening is not None:
+        run.lanes(party.widening)
+    return run.survey
+
+
+def _ways(sites: Sequence[Sequence[int]]) -> dict[tuple[int, int], tuple[int, int]]:
+    """For each two sites, and each site of several ranks, the pair of ranks that stands for all others there."""
+    ways = {(a, b): (sites[a][0], sites[b][0]) for a, b in combinations(range(len(sites)), 2)}
+    return ways | {(a, a): (members[-2], members[-1]) for a, members in enumerate(sites) if len(members) > 1}
+
+
 def _pairs(
-    party: Party, effort: Effort, progress: Progress, earlier: Earlier
+    party: Party, effort: Effort, progress: Progress, earlier: Earlier, only: Collection[tuple[int, int]] | None = None
 ) -> tuple[dict[tuple[int, int], Pair], int]:
     """Measure the pairs of each round; of every pair that was measured both directions are known to all."""
     mine: list[Any] = []
     moved = 0
-    schedule = [[pair for pair in pairs if pair not in earlier.pairs] for pairs in rounds(party.ranks)]
+    schedule = [
+        [pair for pair in pairs if pair not in earlier.pairs and (only is None or pair in only)]
+        for pairs in rounds(party.ranks, MOST_ROUNDS if only is None else party.ranks)
+    ]
     if not any(schedule):
         return dict(sorted(earlier.pairs.items())), 0
     for number, together_now in enumerate(schedule):
@@ -158,8 +177,11 @@ class _Phases:
         as many."""
         self.progress(0, 1, "how many connections carry most")
         sites, party = self.survey.sites, self.party
-        ways = {(a, b): (sites[a][0], sites[b][0]) for a, b in combinations(range(len(sites)), 2)}
-        ways |= {(a, a): (members[-2], members[-1]) for a, members in enumerate(sites) if len(members) > 1}
+        if widening.fixed is not None:
+            over_network = [peer for peer in party.sockets if widening.sockets(peer)[0].family != socket.AF_UNIX]
+            self._keep(widening, dict.fromkeys(over_network, widening.fixed), widening.fixed.connections)
+            return
+        ways = _ways(sites)
         all_pairs = {
             (a, b): [(min(v, w), max(v, w)) for v in sites[a] for w in sites[b] if a != b or v < w] for a, b in ways
         }
@@ -184,12 +206,16 @@ class _Phases:
             for v, w in all_pairs[ends]
             if party.rank in (v, w)
         }
-        if any(lanes.connections > 1 for lanes in found.values()):
+        self._keep(widening, mine, max(lanes.connections for lanes in found.values()))
+        self.survey = replace(self.survey, lanes=found)
+
+    def _keep(self, widening: Widening, mine: Mapping[int, Lanes], most: int) -> None:
+        """Give each of these peers as many connections; some rank has ``most`` with another one."""
+        if most > 1:
             widening.open("lanes", {peer: lanes.connections for peer, lanes in mine.items()})
         for peer, lanes in mine.items():
             widening.keep(peer, lanes)
             use_congestion(widening.sockets(peer), lanes.congestion)
-        self.survey = replace(self.survey, lanes=found)
 
     def between(self) -> None:
         """From each site to each other one: all ranks at once, and one pair alone."""

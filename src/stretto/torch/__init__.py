@@ -16,6 +16,8 @@ runs plans over groups of other backends. Environment variables:
 - ``STRETTO_TLS_CERT``, ``STRETTO_TLS_KEY``, ``STRETTO_TLS_CA``, ``STRETTO_TLS_NAME``: certificates for TLS.
 - ``STRETTO_FRAMES``: ``plain``, ``authenticated`` or ``encrypted`` (Python 3.13), without certificates; authenticated
   between machines by default.
+- ``STRETTO_CONNECTIONS``: how many connections each pair of ranks over a network has (``8``, ``8:bbr``), or
+  ``measure``.
 - ``STRETTO_HOST``: the address at which this process listens.
 - ``STRETTO_INNER``: the backend inside a site for tensors on accelerators, or ``none``; NCCL for CUDA by default.
 - ``STRETTO_SWITCH``: the program that turns optical planes.

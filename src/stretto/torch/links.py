@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import socket
 import threading
@@ -17,22 +16,21 @@ from typing import Any
 from torch.distributed import PrefixStore
 
 from ..choose.library import Library
-from ..measure.ladder import Widening
-from ..model.errors import PeerFailed
+from ..model.errors import InputError, PeerFailed
 from ..model.measurements import Lanes
 from ..model.plan import Plan
 from ..runtime.channel import Wire
-from ..runtime.connect import Address, join, listen, meet, narrow, widen
+from ..runtime.connect import Address, join, listen, meet
 from ..runtime.credentials import Credentials, from_environment, random_secret
 from ..runtime.inbox import Inbox
 from ..runtime.incoming import DIED
-from ..runtime.mesh import GRACE_S, Connection, Mesh, has_ended
+from ..runtime.mesh import GRACE_S, Mesh, has_ended
 from ..runtime.messages import Messages
 from ..runtime.native.engine import Engine, can_serve, for_mesh, hold, let_go
-from ..runtime.pacing import lane_rate
 from ..runtime.sharing import Offer, Shared
 from .calls import describe
-from .measuring import Known, measure
+from .lanes import VARIABLE, wanted, widening
+from .measuring import Known, measure, measure_lanes
 from .planes import PlaneController
 
 FIRST_LOOK_S, LOOK_S = 0.0005, 0.01
@@ -75,6 +73,10 @@ class Links:
     ) -> None:  # fmt: skip
         self._store, self._library, self._host, self._timeout_s = store, library, host, timeout_s
         self._measures, self._earlier = measures, earlier or Known()
+        self._connections = wanted(os.environ, measures)
+        self._widens = self._connections != Lanes()
+        if self._widens and library.controller is not None:
+            raise InputError("on optical planes a pair has one connection for each plane", VARIABLE)
         self._credentials = from_environment(os.environ, random_secret)
         self._lock = threading.Lock()
         self._left = threading.Event()
@@ -93,15 +95,15 @@ class Links:
     def mesh(self) -> Mesh:
         """The connections for collectives. The first call connects, and measures the network if ``measures``."""
         self.connect()
-        if self._measures:
+        if self.measures:
             self._measure()
-            self._measures = False
+            self._measures = self._widens = False
         return self._meshes[0]
 
     @property
     def measures(self) -> bool:
-        """Whether the network is still to be measured."""
-        return self._measures
+        """Whether the network, or how many connections pairs need, is still to be measured."""
+        return self._measures or self._widens
 
     def ready(self) -> None:
         """Connect, and measure the network if ``measures``, unless that has been done."""
@@ -110,7 +112,7 @@ class Links:
     def loop(self) -> Engine | None:
         """The compiled loop for the collectives of this group; None until all are connected and measured, and where
         Python runs them."""
-        return for_mesh(self._meshes[0]) if self._engine is not None and not self._measures else None
+        return for_mesh(self._meshes[0]) if self._engine is not None and not self.measures else None
 
     def control(self, kind: str, plan: Plan, call: bytes) -> None:
         """Let the controller of optical planes, if it is here, take part in the next collective."""
@@ -287,28 +289,16 @@ class Links:
         return {r: mesh.peers[v][0].sock for r, v in enumerate(nodes) if r != self._library.rank}
 
     def _measure(self) -> None:
-        """Measure the network. All ranks learn all numbers through the store, so they make the same plans."""
-        library, mesh = self._library, self._meshes[0]
-        widening = Widening(self._widen, lambda r: [c.sock for c in self._lanes(r)], self._keep)
+        """Measure what is not known of the network. All ranks learn all numbers, so they make the same plans."""
+        library, mesh, share, timeout_s = self._library, self._meshes[0], self._share, self._timeout_s
+        conditions = self._host, self._lane_credentials, timeout_s, share, self._connections
+        rest = widening(mesh, library.nodes, *conditions), share, timeout_s, self._earlier
         with self._first_failure():
-            library.learn(measure(library.rank, library.size, widening, self._share, self._timeout_s, self._earlier))
+            if self._measures:
+                library.learn(measure(library.rank, library.size, *rest))
+            else:
+                measure_lanes(library.rank, library.size, *rest, library.sites)
         mesh.serve()
-
-    def _widen(self, name: str, counts: Mapping[int, int]) -> None:
-        """Open more connections with some ranks; all ranks call this at once."""
-        nodes, share = self._library.nodes, partial(self._share, f"widen {name}")
-        wanted = {nodes[r]: count for r, count in counts.items()}
-        widen(self._meshes[0], wanted, share, self._host, self._lane_credentials, timeout_s=self._timeout_s)
-
-    def _lanes(self, rank: int) -> list[Connection]:
-        """The connections that carry the collectives of another rank."""
-        return self._meshes[0].peers[self._library.nodes[rank]][0].lanes
-
-    def _keep(self, rank: int, lanes: Lanes) -> None:
-        """Close the connections to a rank beyond these, and keep them together to little more than their rate."""
-        narrow(self._meshes[0], self._library.nodes[rank], lanes.connections)
-        for c in self._lanes(rank):
-            c.most_rate = lane_rate(lanes.rate, lanes.connections) if lanes.connections > 1 else math.inf
 
     @contextlib.contextmanager
     def _first_failure(self) -> Iterator[None]:

@@ -12,7 +12,8 @@ import numpy as np
 from ..choose.kept import Kept
 from ..choose.library import joined_by_one_switch, joined_by_sites
 from ..measure.ladder import Widening
-from ..measure.survey import Earlier, Party, Share, survey
+from ..measure.survey import Earlier, Party, Share, survey, survey_lanes
+from ..model.errors import InputError
 from ..model.measurements import SAME, Lanes, Measured, Pair, Survey
 from ..model.topology import Topology
 from ..runtime.probe import QUICK
@@ -54,9 +55,7 @@ class Known:
         """Remember what concerns this rank, of the processes that are in the group now."""
         self.pairs = {names[a]: pair for (a, b), pair in found.pairs.items() if b == rank}
         earlier, self.between = self.between, {}
-        at = {v: i for i, site in enumerate(found.sites) for v in site}
-        ends = {v: (min(at[v], at[rank]), max(at[v], at[rank])) for v in at if v != rank}
-        self.lanes = {names[v]: found.lanes[pair] for v, pair in ends.items() if pair in found.lanes}
+        self.keep_lanes(rank, names, found)
         (here,) = (i for i, site in enumerate(found.sites) if rank in site)
         for (a, b), rate in found.between.items():
             if b == here:
@@ -64,6 +63,12 @@ class Known:
                 for name in (names[v] for v in found.sites[a]):
                     before = earlier.get(name, now)
                     self.between[name] = before if before[1] > now[1] else now
+
+    def keep_lanes(self, rank: int, names: Sequence[str], found: Survey) -> None:
+        """Remember the connections of pairs with this rank."""
+        at = {v: i for i, site in enumerate(found.sites) for v in site}
+        ends = {v: (min(at[v], at[rank]), max(at[v], at[rank])) for v in at if v != rank}
+        self.lanes = {names[v]: found.lanes[pair] for v, pair in ends.items() if pair in found.lanes}
 
 
 def measure(rank: int, ranks: int, widening: Widening, share: Share, timeout_s: float, known: Known) -> Topology:
@@ -76,14 +81,36 @@ def measure(rank: int, ranks: int, widening: Widening, share: Share, timeout_s: 
         known: what this process has measured earlier, which gets what it measures now.
     """
     names, sites, earlier = known.agree(share)
-    sockets = {r: widening.sockets(r)[:1] for r in range(ranks) if r != rank}
-    party = Party(rank, ranks, sockets, share, timeout_s, widening)
+    party = _party(rank, ranks, widening, share, timeout_s)
     found = survey(party, QUICK, sites=sites, earlier=earlier)
     known.keep(rank, names, found)
     pairs = {(a, b): (p.latency_s.value, p.rate.value) for (a, b), p in found.pairs.items() if a < b}
     widest = max((lanes.rate for (a, b), lanes in found.lanes.items() if a == b), default=0.0)
     between = _alike({ends: rate.value for ends, rate in found.between.items()})
     return _agreed(rank, joined_by_sites(ranks, pairs, between, widest, found.sites), share)
+
+
+def measure_lanes(
+    rank: int, ranks: int, widening: Widening, share: Share, timeout_s: float, known: Known, site_of: Sequence[int]
+) -> None:
+    """Give pairs as many connections as they need, or are fixed, where the network is named; as :func:`measure`.
+
+    Args:
+        site_of: the site of each rank.
+    """
+    names, _, earlier = known.agree(share)
+    sites = [[r for r, site in enumerate(site_of) if site == name] for name in dict.fromkeys(site_of)]
+    party = _party(rank, ranks, widening, share, timeout_s)
+    known.keep_lanes(rank, names, survey_lanes(party, QUICK, sites, earlier))
+
+
+def _party(rank: int, ranks: int, widening: Widening, share: Share, timeout_s: float) -> Party:
+    """This rank as one of those that measure together, which must agree on what is fixed."""
+    fixed = share("connections", widening.fixed)
+    if any(other != fixed[0] for other in fixed):
+        raise InputError(f"ranks have different values: {', '.join(map(str, fixed))}", "STRETTO_CONNECTIONS")
+    sockets = {r: widening.sockets(r)[:1] for r in range(ranks) if r != rank}
+    return Party(rank, ranks, sockets, share, timeout_s, widening)
 
 
 def _alike(between: Mapping[tuple[int, int], float]) -> dict[tuple[int, int], float]:
