@@ -16,6 +16,7 @@ from stretto.report.drawing import page_drawing, page_land, svg
 from stretto.report.groups import structure_of
 from stretto.report.labels import Labels, text_box
 from stretto.report.layout import positions
+from stretto.report.live import MOST_LINES, live_drawing
 from stretto.report.maps import geographic, outlines
 from stretto.report.notebook import topology_html
 from stretto.topologies import catalogue, load_topology
@@ -175,3 +176,29 @@ def test_the_pictures_of_the_docs_are_what_make_picture_draws(spec, file):
 def test_notebooks_draw_large_clusters_and_leave_out_drawings_that_are_long():
     assert "<svg" in topology_html(load_topology("h100:512"))
     assert "<svg" not in topology_html(load_topology("torus:32x32"))
+
+
+@pytest.mark.parametrize("spec", ["zoo:Abilene", "cloud:aws", "sites:3,4", "dgx2:2", "torus:4x4"])
+def test_each_stroke_of_a_live_drawing_stands_for_the_links_of_its_direction(spec):
+    net = load_topology(spec)
+    drawing = live_drawing(net)
+    at = {(mark[0], mark[1]): mark[3] for mark in drawing["marks"]}
+    places = dict.fromkeys(range(net.node_count))
+    strokes = []
+    for line in drawing["lines"]:
+        strokes += [(line["from"], line["to"], line["there"]), (line["to"], line["from"], line["back"])]
+    for start, end, links in strokes:
+        for link in links:
+            for node, place in ((int(net.src[link]), tuple(start)), (int(net.dst[link]), tuple(end))):
+                assert at[place].split(" (")[0] in (net.names[node], net.sites[node])
+                assert places[node] in (None, place)
+                places[node] = place
+    shown = [link for *_, links in strokes for link in links]
+    # a node of which no stroke tells is joined to others of its region alone
+    ends = [(places[int(a)], places[int(b)]) for a, b in zip(net.src, net.dst, strict=True)]
+    assert sorted(shown) == [link for link, (a, b) in enumerate(ends) if a != b and None not in (a, b)]
+
+
+def test_a_live_drawing_of_a_large_network_is_small():
+    drawing = live_drawing(load_topology("torus:32x32"))
+    assert len(drawing["lines"]) == MOST_LINES and "1,500 of 2,048 lines are drawn" in drawing["notes"]

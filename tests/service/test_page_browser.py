@@ -146,7 +146,7 @@ def test_who_may_read_sees_networks_jobs_times_and_versions_and_can_change_nothi
     planned.sign_in("read")
     assert "4 nodes, 10 links. Version 1 since" in planned.text("#network-about")
     job = planned.text('[data-job="training"]')
-    assert "allgather 8 MB × 3, 4 ranks" in job and "34.5 ms" in job and "version 1" in job
+    assert "allgather\n8 MB × 3, 4 ranks" in job and "34.5 ms" in job and "version 1" in job
     bound_s = planned.client.job("training")["collectives"][0]["bound_s"]
     assert f"{0.0345 / bound_s:.2f}×" in job
     assert planned.driver.execute_script("return document.querySelector('[data-version=\"1\"]').textContent").endswith(

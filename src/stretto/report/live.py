@@ -36,7 +36,7 @@ def live_drawing(topology: Topology, label_size: float = LABEL) -> dict[str, Any
         "lines": [_line(line, links) for line in lines],
         "marks": [[_short(m.x), _short(m.y), KINDS[m.kind], m.name, m.radius] for m in scene.marks],
         "labels": [[_short(t.x), _short(t.y), t.anchor, t.text, t.size] for t in scene.labels.placed],
-        "notes": [*scene.notes, *notes],
+        "notes": [*scene.notes, *notes, *_planes(topology)],
     }  # fmt: skip
 
 
@@ -47,6 +47,11 @@ def _shown(scene: Scene) -> tuple[list[Line], list[str]]:
         return lines, []
     kept = np.linspace(0, len(lines) - 1, MOST_LINES).astype(int)
     return [lines[k] for k in kept], [f"{MOST_LINES:,} of {len(lines):,} lines are drawn"]
+
+
+def _planes(topology: Topology) -> list[str]:
+    count = len(topology.planes)
+    return [f"{count} optical plane{'s' * (count > 1)}, whose circuits change while collectives run"] if count else []
 
 
 def _links_of_ends(topology: Topology, scene: Scene) -> dict[tuple[int, int], list[int]]:

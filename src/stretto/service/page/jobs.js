@@ -26,7 +26,7 @@ export function jobCard(job, may, on) {
     stepWords(steps),
     job.reason && element("p", { class: "said" }, job.reason),
     on.said.get(job.name) && element("p", { class: "said", role: "alert" }, on.said.get(job.name)),
-    job.hold && element("p", { class: "sub" }, `${job.hold.who} holds it since `, moment(job.hold.at), job.proposed ? "" : ". No newer plan is proposed."),
+    job.hold && element("p", { class: "sub" }, job.hold.who === "anybody" ? "Held since " : `${job.hold.who} holds it since `, moment(job.hold.at), job.proposed ? "." : ". No newer plan is proposed."),
     job.proposed && offer(job, may, on),
     collectives(job),
     versions(job));
@@ -54,15 +54,15 @@ function collectives(job) {
   const measured = all.some((c) => (c.measured_s ?? null) !== null), bounded = all.some((c) => c.bound_s);
   const cell = (value, kind = "", title) => element("td", { class: kind, title }, value === null || value === undefined ? "–" : duration(value));
   const rows = all.map((c) => element("tr", {},
-    element("td", {}, `${c.kind} `, element("span", { class: "soft" }, `${c.size_bytes ? size(c.size_bytes) : c.size}${c.times === 1 ? "" : ` × ${c.times}`}${c.ranks ? `, ${c.ranks} ranks` : ""}`)),
+    element("td", {}, c.kind, element("span", { class: "what" }, `${c.size_bytes ? size(c.size_bytes) : c.size}${c.times === 1 ? "" : ` × ${c.times}`}${c.ranks ? `, ${c.ranks} ranks` : ""}`)),
     element("td", { class: "rare" }, c.completion_s ? race(c, longest) : "–"),
-    measured && cell(c.measured_s, "", c.measured_s && c.measured_version !== job.plan_version ? `by version ${c.measured_version} of the plan` : undefined), cell(c.completion_s), cell(c.alone_s, "rare soft"), bounded && cell(c.bound_s),
+    measured && cell(c.measured_s, "", c.measured_s && c.measured_version !== job.plan_version ? `by version ${c.measured_version} of the plan` : undefined), cell(c.completion_s), cell(c.alone_s, "rare soft"), bounded && cell(c.bound_s, measured ? "rarer" : ""),
     bounded && element("td", {}, c.bound_s && (c.measured_s || c.completion_s) ? `${((c.measured_s || c.completion_s) / c.bound_s).toFixed(2)}×` : "–")));
   const head = (text, title, kind) => element("th", { scope: "col", title, class: kind }, text);
   return element("div", { class: "wide" }, element("table", {},
     element("thead", {}, element("tr", {}, head("collective"), head("", "bar: planned; line: bound; dot: measured", "rare"),
       measured && head("measured", "median of the last calls that were reported"), head("planned", "beside the other jobs"), head("alone", "planned as if it had the network for itself", "rare"),
-      bounded && head("bound", "no plan can be quicker"), bounded && head("of bound", measured ? "measured, else planned, of the bound" : "planned, of the bound"))),
+      bounded && head("bound", "no plan can be quicker", measured ? "rarer" : ""), bounded && head("of bound", measured ? "measured, else planned, of the bound" : "planned, of the bound"))),
     element("tbody", {}, rows)));
 }
 
@@ -90,14 +90,18 @@ function versions(job) {
 
 const cards = new Map();  // by job: what it was made of, and its card
 
-export function showJobs(jobs, network, may, on) {
+// what waits for an operator comes first
+const urgency = (job) => job.proposed ? 0 : job.reason ? 1 : 2;
+
+export function showJobs(all, network, may, on) {
+  const jobs = all.filter((j) => j.name.toLowerCase().includes(on.find)).sort((a, b) => urgency(a) - urgency(b) || (a.name < b.name ? -1 : 1));
   const place = byId("jobs"), names = new Set(jobs.map((j) => j.name));
   for (const [name] of cards) if (!names.has(name)) cards.delete(name);
   for (const job of jobs) {
     const text = JSON.stringify([job, may, on.said.get(job.name)]);
     if (cards.get(job.name)?.text !== text) cards.set(job.name, { text, card: jobCard(job, may, on) });
   }
-  const wanted = jobs.length ? jobs.map((j) => cards.get(j.name).card) : [element("div", { class: "card" },
+  const wanted = jobs.length ? jobs.map((j) => cards.get(j.name).card) : all.length ? [element("p", { class: "sub" }, `No job is called “${on.find}”.`)] : [element("div", { class: "card" },
     element("p", {}, `No job uses ${network} yet. A job says which collectives it calls; the controller plans them together with those of other jobs.`), element("br"),
     command(`export STRETTO_CONTROLLER=${location.origin}\necho '{"network": "${network}", "collectives": [{"kind": "allreduce", "size": "64MB"}]}' \\\n  | stretto jobs put training -`))];
   if (wanted.length !== place.children.length || wanted.some((card, i) => place.children[i] !== card)) replace(place, ...wanted);

@@ -5,14 +5,13 @@ import { percent, shape } from "./words.js";
 
 const LETTER = 0.6, NUMBERS = 14, LOUD = 0.75, LEAST = 0.72;
 
-export const labelSize = (drawing, width) => {
-  const scale = Math.min(1, width / drawing.width);
-  return scale > 0.8 ? 11 : scale > 0.55 ? 16 : 24;
-};
+const scaleOf = (drawing, room) => drawing.scales ? Math.min(1.25, room / drawing.width, 580 / drawing.height) : Math.min(1.25, Math.max(LEAST, room / drawing.width));
+// the size of labels in a drawing that makes them 11 pixels on the screen, or a little more
+export const labelSize = (drawing, room) => [9, 11, 13, 16, 20, 24, 28].find((size) => size * scaleOf(drawing, room) >= 10.5) || 32;
 
 // Draws once; the object that comes back colours, and chooses links.
 export function draw(drawing, room, on) {
-  const scale = drawing.scales ? Math.min(1.25, room / drawing.width, 580 / drawing.height) : Math.min(1.25, Math.max(LEAST, room / drawing.width));
+  const scale = scaleOf(drawing, room);
   const svg = shape("svg", { viewBox: `0 0 ${drawing.width} ${drawing.height}`, width: Math.floor(drawing.width * scale), height: Math.floor(drawing.height * scale), role: "img" });
   if (drawing.land) svg.append(shape("path", { class: "land", d: drawing.land }));
   for (const [left, top, right, bottom, dashed] of drawing.frames)

@@ -6,11 +6,11 @@ import { showJobs } from "./jobs.js";
 import { ask, follow, token } from "./stream.js";
 import { ago, byId, command, duration, element, many, moment, percent, rate, refreshMoments, replace, sentence, setClock, shape } from "./words.js";
 
-const SHOWN = 10, CLOCK_MS = 10000;
+const SHOWN = 10, FEW_JOBS = 6, CLOCK_MS = 10000;
 const known = { network: new Map(), links: new Map(), load: new Map(), job: new Map() };
 const fresh = new Set();  // what was sent since the last "hello"
 const drawings = new Map();
-const state = { hello: null, ready: false, network: null, by: null, chosen: null, find: "", all: false, map: null, mapOf: "" };
+const state = { hello: null, ready: false, network: null, by: null, chosen: null, find: "", findJob: "", all: false, map: null, mapOf: "" };
 const said = new Map();  // by job: what went wrong with an operator's wish
 
 // --- the address of the page: the network, and how links are coloured
@@ -52,10 +52,11 @@ function paint() {
   byId("empty").hidden = names.length > 0;
   if (!names.length && !byId("empty").firstChild) byId("empty").append(noNetwork());
   if (!names.length) return;
-  const network = known.network.get(state.network), jobs = [...known.job.values()].filter((j) => j.network === state.network).sort((a, b) => a.name < b.name ? -1 : 1);
+  const network = known.network.get(state.network), jobs = [...known.job.values()].filter((j) => j.network === state.network);
   const drawing = drawings.get(state.network);
   byId("network-name").textContent = state.network;
-  showJobs(jobs, state.network, state.hello?.role === "operator", { hold, accept, said });
+  showJobs(jobs, state.network, state.hello?.role === "operator", { hold, accept, said, find: state.findJob });
+  byId("jobs-find").hidden = jobs.length <= FEW_JOBS && !state.findJob;
   showDecisions(network);
   if (drawing?.base !== network.base || drawing.label !== wantedLabel(drawing)) fetchDrawing(state.network, network.base);
   if (!drawing) return;
@@ -85,7 +86,7 @@ function showTiles(network, links, jobs) {
   const worst = jobs.filter((j) => ratio(j) > 0).sort((a, b) => ratio(b) - ratio(a))[0], last = jobs.flatMap((j) => j.versions.slice(0, 1)).sort((a, b) => b.at - a.at)[0];
   const tile = (kind, what, value, about) => element("div", { class: `tile ${kind}` }, element("span", {}, what), element("b", {}, value), element("small", {}, about));
   byId("tiles").replaceChildren(
-    tile(down ? "bad" : off ? "warn" : "", "links as given", `${links.length - off} of ${links.length}`, down ? `${down} down, ${off - down} of other bandwidth or latency` : off ? `${off} of other bandwidth or latency` : reports ? `${reports} with reports in the last 5 min` : "no reports in the last 5 min"),
+    tile(down ? "bad" : off ? "warn" : "", "links as given", links.length ? `${links.length - off} of ${links.length}` : "–", !links.length ? "nodes are joined by optical planes" : down ? `${down} down, ${off - down} of other bandwidth or latency` : off ? `${off} of other bandwidth or latency` : reports ? `${reports} with reports in the last 5 min` : "no reports in the last 5 min"),
     tile(refused ? "bad" : "", "jobs", String(jobs.length), refused ? `${refused} cannot be planned` : held ? `${held} held` : jobs.length ? "all get new plans as they come" : "none yet"),
     tile(waiting ? "warn" : "", "plans to accept", String(waiting), waiting ? "waiting for an operator" : "nothing waits for an operator"),
     tile("", "farthest from its bound", worst ? `${ratio(worst).toFixed(2)}×` : "–", worst ? worst.name : "no bounds known yet"),
@@ -164,6 +165,7 @@ function showLinks(links, by) {
   more.textContent = state.all ? `Show the first ${SHOWN}` : `Show all ${found.length}`;
 }
 byId("find").addEventListener("input", (e) => { state.find = e.target.value.trim().toLowerCase(); show(); });
+byId("find-job").addEventListener("input", (e) => { state.findJob = e.target.value.trim().toLowerCase(); show(); });
 byId("all-links").addEventListener("click", () => { state.all = !state.all; show(); });
 
 function showDecisions(network) {

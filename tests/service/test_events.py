@@ -1,0 +1,84 @@
+"""What pages are sent: all that is known, then what changes, until they may not look any more."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+pytest.importorskip("sqlalchemy")
+pytest.importorskip("alembic")
+
+import stretto as st
+from stretto.service import holding, jobs, networks
+from stretto.service.database import Database
+from stretto.service.documents import parse_job
+from stretto.service.events import Events
+from stretto.service.telemetry.samples import CARRIED, Sample
+
+NET = st.topology("ring:4")
+JOB = parse_job({"network": "net", "collectives": [{"kind": "allreduce", "size": "1MB", "times": 2}]})
+
+
+def events_of(text: str) -> list[tuple[str, dict]]:
+    """(kind, data) of the events in what was sent."""
+    found = []
+    for part in text.split("\n\n"):
+        if part.startswith("event: "):
+            kind, data = part.split("\n")
+            found.append((kind.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
+    return found
+
+
+class Store:
+    def __init__(self, path):
+        self.database = Database(f"sqlite:///{path}/c.sqlite")
+        self.term = self.database.begin_term("", 1.0)
+        self.events = Events(self.database, lambda: True)
+
+    def write(self, function, *arguments):
+        with self.database.write(self.term) as connection:
+            function(connection, *arguments)
+        self.events.wake()
+
+
+def test_a_page_is_sent_everything_and_then_what_changes(tmp_path, monkeypatch):
+    store = Store(tmp_path)
+    monkeypatch.setattr("stretto.service.events.GAP_S", 0.0)
+    monkeypatch.setattr("stretto.service.showing.OLDEST_S", 1e12)  # samples of 1970 are of late
+    store.write(networks.put_network, "net", NET, 1.0)
+    store.write(jobs.put_job, "a", JOB, 1.0)
+
+    async def listened() -> None:
+        may = [{"role": "read"}]
+        stream = store.events.listen(lambda: may[-1])
+        first = events_of(await anext(stream))
+        assert [kind for kind, _ in first] == ["hello", "network", "links", "load", "job", "ready"]
+        job = dict(first)["job"]
+        assert (job["status"], job["hold"], job["collectives"][0]["times"]) == ("waiting", None, 2)
+
+        store.write(networks.keep_samples, "net", [Sample("gpu0", "gpu1", CARRIED, 2e9, 5.0)])
+        assert events_of(await anext(stream))[0] == (
+            "links",
+            {"name": "net", "samples": [["gpu0", "gpu1", CARRIED, 2e9, 5.0]]},
+        )
+        store.write(holding.hold_job, "a", "alice", 6.0)
+        (kind, held), (last, _) = events_of(await anext(stream))
+        assert (kind, held["hold"], last) == ("job", {"who": "alice", "at": 6.0}, "ready")
+        store.write(jobs.delete_job, "a")
+        assert events_of(await anext(stream))[0] == ("gone", {"kind": "job", "name": "a"})
+
+        other = store.events.listen(lambda: {"role": "operator"})
+        assert [kind for kind, _ in events_of(await anext(other))] == ["hello", "network", "links", "load", "ready"]
+        may.append(None)  # the token was revoked
+        store.write(jobs.put_job, "b", JOB, 7.0)
+        assert events_of(await anext(other))[0][1]["name"] == "b"
+        with pytest.raises(StopAsyncIteration):
+            await anext(stream)
+        store.events.close()
+        with pytest.raises(StopAsyncIteration):
+            await anext(other)
+
+    asyncio.run(listened())
+    store.database.close()
