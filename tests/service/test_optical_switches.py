@@ -24,6 +24,7 @@ from stretto.runtime.circuits import Circuits
 from stretto.runtime.execute import execute
 from stretto.runtime.local import run_local
 from stretto.runtime.switches import CommandSwitch, SwitchFailed, TimedSwitch
+from stretto.schedule.successive import one_after_another
 from stretto.service.gnmi import Target
 from stretto.service.optical.driver import A_SIDE, B_SIDE, End, PortFailed
 from stretto.service.optical.fabric import Driven, Fabric, fabric_of
@@ -220,6 +221,15 @@ def test_bytes_of_a_swot_plan_are_on_circuits_alone_that_a_sonic_switch_tunes_sl
         assert device.tuned == sorted(f"{a + 1}A-{int(b) + 1}B" for a, b in enumerate(last))
         kept = [set(adds) for _, adds in device.sets]
         assert [set(deletes) for deletes, _ in device.sets] == [set(), *kept[:-1]]  # a turn ends all circuits before
+
+
+def test_collectives_one_after_another_have_right_bytes_on_planes_that_turn_between_them(device):
+    topology = load_topology(SPEC)
+    work = Workload(tuple(make_collective(kind, topology, 4096) for kind in ("allreduce", "alltoall")))
+    alone = [run_planner("swot", topology, Workload((c,))) for c in work.collectives]
+    plan = one_after_another(topology, work, alone)
+    assert verify(plan).ok and plan.turns.count
+    assert run(plan, fabric_of(on_one_device(device), topology, "fabric.json")) == ({}, [])
 
 
 def test_a_port_that_fails_ends_the_run_by_its_name_and_leads_to_a_plan_without_it(device):

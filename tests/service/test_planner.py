@@ -216,6 +216,28 @@ def test_a_network_on_which_nothing_can_be_decided_keeps_no_other_from_its_plans
     assert event["jobs"] == {"a": 1, "c": 1}
 
 
+def test_one_job_has_the_planes_of_a_network_and_its_collectives_follow_one_another(tmp_path):
+    controller, fabric = Controller(tmp_path, planner="auto"), st.topology("optical:4,2")
+    controller.write(networks.put_network, "fabric", fabric, controller.now)
+    three = [
+        {"kind": "allreduce", "size": "4MB"},
+        {"kind": "alltoall", "size": "1MB"},
+        {"kind": "allgather", "size": "1MB"},
+    ]
+    controller.put("z", {"network": "fabric", "collectives": three})
+    controller.now += 1
+    controller.put("a", {"network": "fabric", "collectives": three[1:]})
+    (event,) = controller.work()
+    assert event["jobs"] == {"z": 1}
+    assert event["refused"] == {"a": "job 'z' has the optical planes of network 'fabric', which one job turns at a time: "
+                                     "give this job a network of its own, with other planes, or end that one"}  # fmt: skip
+    plan = controller.plan("z")
+    assert verify(plan).ok and [c.kind for c in plan.workload.collectives] == ["allreduce", "alltoall", "allgather"]
+    controller.write(jobs.delete_job, "z")
+    (event,) = controller.work()
+    assert event["jobs"] == {"a": 1} and event["refused"] == {}
+
+
 def test_a_job_on_planes_gets_a_plan_without_a_port_that_failed(tmp_path):
     controller, fabric = Controller(tmp_path, planner="auto"), st.topology("optical:4,2")
     controller.write(networks.put_network, "fabric", fabric, controller.now)

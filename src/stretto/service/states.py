@@ -46,7 +46,9 @@ class State:
     digest: str
 
     def without(self, refused: dict[str, str]) -> tuple[list[Task], dict[str, str]]:
-        """The tasks of jobs of which no request is refused, and by job why the others have none.
+        """The tasks of jobs that can be planned, and by job why the others cannot.
+
+        A job cannot where one of its requests is refused, or where another job has the network's optical planes.
 
         Args:
             refused: by digest of a request for a plan alone.
@@ -56,7 +58,19 @@ class State:
             for alone in task.alone.values():
                 if alone.digest in refused and task.job not in reasons:
                     reasons[task.job] = f"{task.collective.title}: {refused[alone.digest]}"
-        return [task for task in self.tasks if task.job not in reasons], reasons
+        left = [task for task in self.tasks if task.job not in reasons]
+        if self.topology.planes and left:
+            # each job turns planes by itself, so two on the same planes would end each other's circuits
+            first = min(
+                (self.jobs[task.job] for task in left), key=lambda job: (not job.plan_version, job.at, job.name)
+            )
+            words = (
+                f"job {first.name!r} has the optical planes of network {self.network.name!r}, which one job turns at a "
+                "time: give this job a network of its own, with other planes, or end that one"
+            )
+            reasons |= dict.fromkeys((task.job for task in left if task.job != first.name), words)
+            left = [task for task in left if task.job == first.name]
+        return left, reasons
 
 
 @dataclass

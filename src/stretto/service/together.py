@@ -23,6 +23,7 @@ from ..planners.jobs import together as put_together
 from ..schedule.effort import Budget, steps_of
 from ..schedule.kept import Kept
 from ..schedule.moments import from_zero, moved
+from ..schedule.successive import one_after_another
 from ..verify import verify
 from .numbering import links_there
 from .requests import SEED, Alone
@@ -58,17 +59,16 @@ def _on(plan: Plan, topology: Topology) -> Plan:
 def plan_together(topology: Topology, collectives: Sequence[Collective], alone: Sequence[Plan], effort: str) -> Plan:
     """One plan of several collectives, each by its plan alone, with their starts and weights.
 
-    Raises:
-        Unsupported: there are several, and the network has optical planes.
+    On optical planes they follow one another.
     """
     work = Workload(tuple(collectives))
     if len(collectives) == 1:
         weighed = Workload((replace(alone[0].workload.collectives[0], weight=collectives[0].weight),))
         single = alone[0].expand() if isinstance(alone[0], SymmetricPlan) else alone[0]
         return _verified(moved(replace(single, workload=weighed), work))
-    if topology.planes:
-        raise Unsupported("several collectives on one network with optical planes are not planned together yet")
     plans = [plan.expand() if isinstance(plan, SymmetricPlan) else plan for plan in alone]
+    if topology.planes:
+        return _verified(moved(one_after_another(topology, from_zero(work), plans), work))
     budget = Budget(steps_of(effort, len({c.alike for c in collectives})))
     plan = put_together(Request(topology, from_zero(work), SEED, budget), plans)
     return _verified(moved(plan, work))
@@ -79,10 +79,14 @@ def part_of(plan: Plan, numbers: Sequence[int]) -> Plan:
 
     Args:
         numbers: the collectives, in ascending order; none of them waits for another one.
+    Raises:
+        Unsupported: the plan turns optical planes, and some of its collectives are left out.
     """
     work = plan.workload
     if len(numbers) == len(work.collectives):
         return plan
+    if plan.turns.count:
+        raise Unsupported("the turns of optical planes serve all collectives of a plan, which cannot be parted")
     part = Workload(tuple(work.collectives[number] for number in numbers))
     rows = np.flatnonzero(np.isin(work.chunk_collective[plan.chunk], numbers))
     row = np.full(plan.transfer_count, -1, dtype=np.int32)
