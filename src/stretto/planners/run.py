@@ -121,13 +121,15 @@ def _run(spec: str, request: Request, options: Mapping[str, Any]) -> Plan:
     if target is None:
         return _once(spec, options, request)
     own = request if find(spec.partition("+")[0]).compares else replace(request, target=None)
+    whole = budget.apart()
 
     def make(topology: Topology) -> Plan:
-        # what a target asks takes nothing from what planners may try, so that they plan as they do without one
+        # what a target asks takes nothing from what planners may try, so that they plan as they do without one; and a
+        # plan that is made again has as much effort as the first one had
         again = topology is not request.topology
-        return _once(spec, options, replace(own, topology=topology, budget=budget.apart() if again else budget))
+        return _once(spec, options, replace(own, topology=topology, budget=whole.apart() if again else budget))
 
-    return fitting(make, request.topology, request.workload, target, budget.apart(), request.kept)
+    return fitting(make, request.topology, request.workload, target, whole.apart(), request.kept)
 
 
 def _once(spec: str, options: Mapping[str, Any], request: Request) -> Plan:

@@ -9,14 +9,14 @@
    gets 10 and 22 of 32 parts. So no planner knows of parts, and each is compared by what its plan takes in parts.
 4. Where data is cut into few chunks, those that are passed on last may be smaller (:func:`tapered`).
 5. A plan whose ranks add up in different orders is no plan for a target that must end with the same bits everywhere.
-6. A plan of too many messages or chunks is made again where messages cost more, so that its planner cuts coarser
-   (:func:`fitting`).
+6. A plan of too many messages or chunks is made again where messages cost more, so that its planner cuts coarser; and
+   where that ends much later, once more in between (:func:`fitting`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -157,31 +157,84 @@ def fitting(
         Unsupported: the plan needs what the target does not have.
     """
     ranks = np.concatenate([c.ranks for c in workload.collectives])
-    own, cost, times, kept = topology, 0.0, np.inf, kept or Kept()
-    runnable: Plan | None = None
-    for attempt in range(ATTEMPTS):
+    base, tried, kept = topology, _Tried(), kept or Kept()
+    own = base
+    while True:
         plan = make(own)
         if not target.relays and not np.isin(nodes_in(plan), ranks).all() and own.is_router.any():
-            own = kept.of(("switches", own), partial(_with_switches_for_routers, own))
+            base = kept.of(("switches", base), partial(_with_switches_for_routers, base))
+            own = _costlier(base, tried.cost_s) if tried.cost_s else base
             plan = make(own)
         plan = kept.of((topology, plan), partial(_tapered_on, topology, plan, budget))
         try:
-            coarser = _fitted(plan, target, budget)
+            tried.fits(_fitted(plan, target, budget))
         except TooFine as reason:
-            runnable = runnable or reason.plan
-            if attempt == ATTEMPTS - 1 or not _cuts(plan):
-                if runnable is None:
-                    raise
-                return runnable
-            before = cost or _least_cost_s(plan)
-            # parts are as many as the root of what messages cost, unless that was too little to decide
-            more = MARGIN * reason.times**2
-            cost, times = before * (max(more, UNMOVED) if reason.times >= times else more), reason.times
-            own = _costlier(own, cost)
-        else:
-            finer = runnable is not None and completion_s(coarser) > AT_ONCE * completion_s(runnable)
-            return runnable if finer and runnable is not None else coarser
-    raise AssertionError("the last attempt raises")
+            tried.too_fine(plan, reason)
+        if tried.enough:
+            return tried.plan
+        own = _costlier(base, tried.next_cost_s())
+
+
+@dataclass
+class _Tried:
+    """The plans of a planner so far, each made where messages cost more or less, until one has few enough of them."""
+
+    attempts: int = 0
+    cost_s: float = 0.0  # what messages cost where the last plan was made, at least
+    low_s: float = 0.0  # the same of the last plan that was too fine
+    times: float = np.inf  # how many times too many messages or chunks that plan has
+    more: float = 1.0  # times as much as there that messages cost next
+    finest_s: float = np.inf  # when the first plan ends
+    fitted: Plan | None = None  # of those that fit the one that ends first
+    high_s: float = 0.0  # what messages cost where the last plan that fits was made
+    runnable: Plan | None = None  # the first plan that the target can run although it is too fine
+    refusal: TooFine | None = None
+    may_cut_coarser: bool = True
+
+    def fits(self, plan: Plan) -> None:
+        """Note a plan that the target takes."""
+        self.attempts += 1
+        self.high_s = self.cost_s
+        if self.fitted is None or completion_s(plan) < completion_s(self.fitted):
+            self.fitted = plan
+
+    def too_fine(self, plan: Plan, refusal: TooFine) -> None:
+        """Note a plan of too many messages or chunks, on the network as the target uses it."""
+        if not self.attempts:
+            self.finest_s = completion_s(plan)
+        self.attempts += 1
+        self.runnable, self.refusal = self.runnable or refusal.plan, refusal
+        # parts are as many as the root of what messages cost, unless that was too little to decide
+        more = MARGIN * refusal.times**2
+        self.more = max(more, UNMOVED) if refusal.times >= self.times else more
+        self.low_s, self.times = self.cost_s or _least_cost_s(plan), refusal.times
+        self.may_cut_coarser = _cuts(plan)
+
+    @property
+    def enough(self) -> bool:
+        """Whether no plan is made again."""
+        if self.attempts >= ATTEMPTS or not self.may_cut_coarser:
+            return True
+        if self.fitted is None:
+            return False
+        return self.runnable is not None or completion_s(self.fitted) <= AT_ONCE * self.finest_s
+
+    def next_cost_s(self) -> float:
+        """What messages cost where the next plan is made: more; or once a plan fits that ends much later than the first
+        one, between the costs of those that are too fine and of those that fit."""
+        self.cost_s = self.low_s * self.more if self.fitted is None else float(np.sqrt(self.low_s * self.high_s))
+        return self.cost_s
+
+    @property
+    def plan(self) -> Plan:
+        """The plan to take; raises why there is none."""
+        if self.fitted is None:
+            if self.runnable is None:
+                assert self.refusal is not None, "a plan was tried"
+                raise self.refusal
+            return self.runnable
+        finer = self.runnable is not None and completion_s(self.fitted) > AT_ONCE * completion_s(self.runnable)
+        return self.runnable if finer and self.runnable is not None else self.fitted
 
 
 def _cuts(plan: Plan) -> bool:

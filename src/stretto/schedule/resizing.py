@@ -13,10 +13,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..model.arrays import Float64
+from ..model.arrays import Float64, Int32, Ragged, offsets_of
 from ..model.chunks import weighted
 from ..model.collective import Workload
-from ..model.plan import Plan
+from ..model.plan import REDUCE, Plan
 from ..model.symmetric import SymmetricPlan
 from ..model.topology import Topology
 from ..simulate import simulate
@@ -24,6 +24,7 @@ from .best import completion_s
 from .dispatch import dispatch
 from .effort import Budget
 from .moments import ends
+from .scheduling_problem import route_numbers
 
 FIRST_OVER_LAST = 4.0
 """Times as many bytes that the largest chunk of a piece gets, compared with the smallest one: this at first, then its
@@ -82,8 +83,9 @@ def _latenesses(plan: Plan) -> Iterator[Float64]:
 def timed_again(plan: Plan, topology: Topology, workload: Workload, budget: Budget) -> Plan:
     """A plan timed again on a network where messages cost something else, or for chunks of other sizes.
 
-    Two ways are tried: transfers keep their shares of their routes, and are put off until their links have room; or
-    links serve the transfers by urgency, chunks in the order in which they set out before.
+    Several ways are tried: transfers keep their shares of their routes, and are put off until their links have room; or
+    links serve the transfers by urgency, chunks in the order in which they set out before, or where chunks go the same
+    way by their turn among those that do, as trees side by side fill.
     """
     new = replace(plan, topology=topology, workload=workload)
     if plan.sharing != "timed" or plan.start_s is None or plan.finish_s is None or topology.planes:
@@ -92,18 +94,33 @@ def timed_again(plan: Plan, topology: Topology, workload: Workload, budget: Budg
     least_s = topology.route_s(new.route, new.size_bytes)
     seconds = np.maximum(least_s * (plan.finish_s - plan.start_s) / np.maximum(alone_s, LEAST_S), least_s)
     line = simulate(replace(new, finish_s=ends(plan.start_s, seconds)))
-    kept = replace(new, start_s=line.start_s, finish_s=ends(line.start_s, seconds))
-    if topology.changes:
-        return kept
-    served = dispatch(replace(new, sharing="ready-order", start_s=None, finish_s=None), _position(plan), budget)
-    return min(kept, served.noted(plan.meta), key=completion_s)
+    plans = [replace(new, start_s=line.start_s, finish_s=ends(line.start_s, seconds))]
+    if topology.changes or not plan.transfer_count:
+        return plans[0]
+    ready = replace(new, sharing="ready-order", start_s=None, finish_s=None)
+    plans += [dispatch(ready, position, budget).noted(plan.meta) for position in _positions(plan)]
+    return min(plans, key=completion_s)
 
 
-def _position(plan: Plan) -> Float64:
-    """float64[chunks], from 0 to 1, the place of each chunk among all, by when its first transfer begins."""
+def _positions(plan: Plan) -> Iterator[Float64]:
+    """float64[chunks], from 0 to 1: the place of each chunk among all, by when its first transfer begins; then, where
+    chunks go the same way, its place among those that do."""
     assert plan.start_s is not None, "timed"
-    first = np.full(plan.workload.chunk_count, np.inf)
-    np.minimum.at(first, plan.chunk, plan.start_s)
-    place = np.empty(len(first))
-    place[np.argsort(first, kind="stable")] = np.arange(len(first)) / len(first)
+    count = plan.workload.chunk_count
+    first_s = np.full(count, np.inf)
+    np.minimum.at(first_s, plan.chunk, plan.start_s)
+    yield _places(first_s, np.zeros(count, dtype=np.int32))
+    number = 2 * route_numbers(plan.route).astype(np.int64) + (plan.op == REDUCE)
+    row = np.lexsort((number, plan.chunk))
+    way = route_numbers(Ragged.grouped(plan.chunk[row], number[row], count))
+    if int(way.max()) + 1 < count:
+        yield _places(first_s, way)
+
+
+def _places(first_s: Float64, way: Int32) -> Float64:
+    """float64[chunks], from 0 to 1: the place of each chunk among those of its way, by when it sets out."""
+    row = np.lexsort((first_s, way))
+    chunks = np.bincount(way)
+    place = np.empty(len(way))
+    place[row] = (np.arange(len(way)) - offsets_of(chunks)[way[row]]) / chunks[way[row]]
     return place
