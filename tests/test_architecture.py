@@ -27,7 +27,7 @@ KNOWS = {
     "solvers": {"model"},
     "symmetry": {"model", "kernels"},
     "bounds": {"model", "kernels", "solvers", "symmetry"},
-    "schedule": {"model", "kernels", "simulate", "lower"},
+    "schedule": {"model", "kernels", "simulate", "lower", "solvers"},
     "planners": {"model", "kernels", "solvers", "simulate", "bounds", "schedule", "symmetry"},
     "choose": {
         "model",

@@ -24,6 +24,7 @@ from ..schedule.best import Answer, ask, best_of, completion_s
 from ..schedule.cutting import messages_cost, share_of_bytes
 from ..schedule.effort import EFFORTS, REQUIRED_TIMES, Budget
 from ..schedule.insertion import moved_up
+from ..schedule.sizing import sized
 from ..simulate import simulate
 from .registry import Candidate, Request, asked_by, register
 from .run import plan_by, refusal_of
@@ -117,6 +118,7 @@ def auto(request: Request) -> Plan:
     plan = best.plan
     if not case.several and not isinstance(plan, SymmetricPlan):
         plan = moved_up(plan, request.budget)
+        plan = plan if request.target is not None else sized(plan, request.budget)  # fitting has sized the others
     return plan.noted({**plan.meta, "chosen": best.name, "tried": [_said(answer) for answer in answers]})
 
 

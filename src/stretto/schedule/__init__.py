@@ -5,6 +5,7 @@
   grown on a time-expanded graph (``kernel_multicast``, ``kernel_candidates``, ``kernel_calendars``).
 - ``pipes``: ways between nodes that store, and what each node still wants; ``clusters``: groups of nodes that faster
   pipes join.
+- ``resizing``: plans timed again for chunks of other sizes; ``sizing``: the sizes with which a plan ends soonest.
 - ``inversion``: sums as copies with time reversed.
 - ``dispatch``: list schedules of transfers that wait for each other (``kernel_dispatch``); ``asap``: ordered sends,
   each as early as possible; ``moments``: exact moments of timed plans (``kernel_moments``).

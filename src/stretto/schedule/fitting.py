@@ -7,7 +7,8 @@
 3. Where a target counts buffers in equal parts, the chunks of a plan are moved to the edges of such parts, in as few
    parts as cost next to nothing (:func:`in_equal_parts_of`). A planner that chose shares of 0.31 and 0.69 of a piece
    gets 10 and 22 of 32 parts. So no planner knows of parts, and each is compared by what its plan takes in parts.
-4. Where data is cut into few chunks, those that are passed on last may be smaller (:func:`tapered`).
+4. Where data is cut into few chunks, those that are passed on last may be smaller (:func:`tapered`), and a linear
+   program finds what sizes are best (:func:`sized`).
 5. A plan whose ranks add up in different orders is no plan for a target that must end with the same bits everywhere.
 6. A plan of too many messages or chunks is made again where messages cost more, so that its planner cuts coarser; and
    where that ends much later, once more in between (:func:`fitting`).
@@ -36,6 +37,7 @@ from .best import completion_s
 from .effort import Budget
 from .kept import Kept
 from .resizing import tapered, timed_again
+from .sizing import sized
 
 NEXT_TO_NOTHING = 1.002
 """Times the completion of a plan that it may take in equal parts, for no finer parts to be tried."""
@@ -314,8 +316,8 @@ def _with_switches_for_routers(topology: Topology) -> Topology:
 
 
 def _tapered_on(topology: Topology, plan: Plan, budget: Budget) -> Plan:
-    """A planner's plan on the network as it is, with smaller chunks at one end where it ends sooner so."""
-    return tapered(_on(topology, plan, budget), budget)
+    """A planner's plan on the network as it is, with chunks of other sizes where it ends sooner so."""
+    return sized(tapered(_on(topology, plan, budget), budget), budget)
 
 
 def _on(topology: Topology, plan: Plan, budget: Budget) -> Plan:
