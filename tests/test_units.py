@@ -65,4 +65,5 @@ def test_what_is_no_time_is_refused(text):
 def test_quantities_read_well():
     assert format_size(31_250_000) == "31.25 MB"
     assert format_bandwidth(12.5e9) == "12.5 GB/s"
-    assert [format_time(t) for t in (0.06251, 4.1e-6, 0, 2.5)] == ["62.51 ms", "4.1 us", "0 s", "2.5 s"]
+    shown = ["62.51 ms", "4.1 us", "0 s", "2.5 s", "20.83 h"]
+    assert [format_time(t) for t in (0.06251, 4.1e-6, 0, 2.5, 75_000)] == shown

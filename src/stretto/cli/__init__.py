@@ -24,6 +24,7 @@ from .compiling import warm
 from .controlling import jobs, networks
 from .exchange import export, import_, report
 from .help import WIDTH, Command, Group
+from .interrupting import INTERRUPTED, interruptible, was_interrupted
 from .judging import show, simulate, verify
 from .listing import planners, topologies
 from .measuring import measure
@@ -112,6 +113,8 @@ def _errors_in_one_line() -> Iterator[None]:
         sys.stderr.write("error: not enough memory for this request\n")
         sys.exit(2)
     except Exception as error:
+        if was_interrupted():
+            raise KeyboardInterrupt from None
         # a usage error of typer's, or of click's under its older versions
         if not hasattr(error, "format_message"):
             raise
@@ -131,5 +134,8 @@ def main() -> None:
     atexit.register(gc.freeze)
     # a message says what is wrong, not how NumPy came across it
     warnings.simplefilter("ignore", RuntimeWarning)
-    with _errors_in_one_line():
-        sys.exit(app(sys.argv[1:] or ["--help"], prog_name="stretto", standalone_mode=False))
+    with interruptible(), _errors_in_one_line():
+        code = app(sys.argv[1:] or ["--help"], prog_name="stretto", standalone_mode=False)
+        if code == INTERRUPTED:  # what newer versions of typer make of it
+            raise KeyboardInterrupt
+        sys.exit(code)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import typer
 
-from ..model.errors import Fault, InputError
+from ..model.errors import Fault, InputError, nearest
 from .output import answer, print_line
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def requested(
 def find_format(formats: Mapping[str, Format], name: str, flag: str, others: Sequence[str] = ()) -> Format:
     """The format of a name; errors list ``others`` too."""
     if name not in formats:
-        raise InputError(f"there is no format {name!r}; there are {', '.join((*formats, *others))}", flag)
+        raise InputError(f"there is no format {name!r}; {nearest(name, (*formats, *others))}", flag)
     return formats[name]
 
 

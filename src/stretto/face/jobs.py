@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ..model.errors import InputError
+from ..model.errors import InputError, nearest
 
 JOB = re.compile(r"(?P<collective>[^:@]*)(:(?P<size>[^:@]+))?(@(?P<start>[^:@]+))?")
 """``allreduce``, ``allreduce:500MB``, ``allgather:100MB@2s``."""
@@ -72,7 +72,7 @@ def checked(job: object, where: str) -> dict[str, Any]:
         raise InputError("must be an object such as " + EXAMPLE, where)
     for key, value in job.items():
         if key not in TYPES:
-            raise InputError(f"{key!r} is not known; there are {', '.join(KEYS)}", where)
+            raise InputError(f"{key!r} is not known; {nearest(str(key), KEYS)}", where)
         types, words = TYPES[key]
         members = value if key in ("ranks", "receivers") and isinstance(value, list | tuple) else ()
         wrong = isinstance(value, bool) or not isinstance(value, types)

@@ -10,7 +10,6 @@ with; AllReduce, ReduceScatter, AllToAll, Broadcast, Reduce and Scatter what it 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 
 from .arrays import Bool, Float64, Int32, Int64, Ragged, offsets_of
 from .chunks import check_cut, cut
-from .errors import InputError
+from .errors import InputError, nearest
 from .kinds import BY_NAME, KINDS, Kind
 from .memory import too_much
 from .topology import Topology
@@ -357,9 +356,7 @@ def make_collective(
     n = len(nodes)
     traits = BY_NAME.get(kind)
     if traits is None or (traits.wanted == "receivers" and not traits.rooted):
-        near = difflib.get_close_matches(kind, KINDS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join((*KINDS, 'alltoallv'))}"
-        raise InputError(f"there is no collective {kind!r}; {hint}", "collective")
+        raise InputError(f"there is no collective {kind!r}; {nearest(kind, (*KINDS, 'alltoallv'))}", "collective")
     if traits.takes_matrix:
         raise InputError(f"{kind} needs a matrix as its demand: the bytes that each rank has for each", "collective")
     if n < 2:

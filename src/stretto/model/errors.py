@@ -16,6 +16,23 @@ answer to a question.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+
+def nearest(name: str, names: Iterable[str], otherwise: str | None = None, most: int = 1) -> str:
+    """What to say of a name that is not known: the known ones that are like it, else all, or ``otherwise``.
+
+    Args:
+        most: how many to name that are like it.
+    """
+    import difflib
+
+    known = {each.lower(): each for each in names}
+    near = difflib.get_close_matches(name.lower(), known, n=most)
+    if near:
+        return f"did you mean {' or '.join(known[each] for each in near)}?"
+    return otherwise or f"there are {', '.join(known.values()) or 'none'}"
+
 
 class StrettoError(Exception):
     """Any error that stretto raises on purpose."""

@@ -6,10 +6,9 @@ number that limits plans stands here only.
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 
-from .errors import InputError
+from .errors import InputError, nearest
 from .kinds import KINDS
 from .plan import SHARING
 from .units import format_time
@@ -171,7 +170,5 @@ def find_target(name: str) -> Target:
         InputError: there is none; names the nearest one, or all.
     """
     if name not in TARGETS:
-        near = difflib.get_close_matches(name, TARGETS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(TARGETS)}"
-        raise InputError(f"there is no target {name!r}; {hint}", "target")
+        raise InputError(f"there is no target {name!r}; {nearest(name, TARGETS)}", "target")
     return TARGETS[name]

@@ -123,7 +123,7 @@ def format_bandwidth(bytes_per_s: float) -> str:
 
 
 def format_time(seconds: float) -> str:
-    """A time for people, such as ``62.51 ms``."""
+    """A time for people, such as ``62.51 ms`` or ``20.8 h``."""
     if seconds == 0:
         return "0 s"
-    return _scaled(seconds, ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")))
+    return _scaled(seconds, ((3600.0, "h"), (1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")))

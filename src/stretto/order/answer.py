@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..model.arrays import Int64
-from ..model.errors import InputError
+from ..model.errors import InputError, nearest
 from ..model.topology import Topology
 from ..model.units import format_time, parse_size
 from . import libraries
@@ -189,7 +188,7 @@ def order(
         Unsupported: the library lacks the collective, or the topology has what an order cannot be planned for.
     """
     if effort not in BUDGETS:
-        raise InputError(f"{effort!r} is no effort; there are {', '.join(BUDGETS)}", "effort")
+        raise InputError(f"{effort!r} is no effort; {nearest(effort, BUDGETS)}", "effort")
     lib = library_named(library)
     net = machines_of(topology, machines)
     before = _given(net, given, library)
@@ -227,10 +226,7 @@ def library_named(name: str) -> Library:
     known = libraries.LIBRARIES
     lib = known.get(ALIASES.get(name, name))
     if lib is None:
-        names = (*known, *ALIASES)
-        near = difflib.get_close_matches(name, names, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
-        raise InputError(f"there is no library {name!r}; {hint}", "library")
+        raise InputError(f"there is no library {name!r}; {nearest(name, (*known, *ALIASES))}", "library")
     return lib
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..model.arrays import Int64
-from ..model.errors import InputError
+from ..model.errors import InputError, nearest
 from ..model.kinds import BY_NAME
 from ..model.units import parse_size
 from .messages import Share
@@ -156,13 +156,9 @@ def _checked(
 
 def known_kind(kind: str, where: str) -> str:
     """A collective's name as given, refused if nobody knows it."""
-    import difflib
-
     names = [*(k.name for k in BY_NAME.values() if k.general), PIPELINE]
     if kind not in names:
-        near = difflib.get_close_matches(kind, names, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"
-        raise InputError(f"there is no collective {kind!r}; {hint}", where)
+        raise InputError(f"there is no collective {kind!r}; {nearest(kind, names)}", where)
     return kind
 
 

@@ -11,7 +11,6 @@ reads here which ones, and in which order.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import pkgutil
@@ -28,7 +27,7 @@ import numpy as np
 from ..kernels import at_speed
 from ..kernels.paths import distances
 from ..model.collective import Collective, Workload
-from ..model.errors import InputError
+from ..model.errors import InputError, nearest
 from ..model.plan import Plan
 from ..model.targets import Target
 from ..model.topology import ACCELERATOR, Topology
@@ -239,9 +238,7 @@ def register(
     """
     for word in more:
         if word not in GIVEN:
-            near = difflib.get_close_matches(word, GIVEN, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(GIVEN)}"
-            raise TypeError(f"planner {name!r} is registered with {word!r}; {hint}")
+            raise TypeError(f"planner {name!r} is registered with {word!r}; {nearest(word, GIVEN)}")
     given = {word: value for word, value in more.items() if value is not None}
     for word in ("alone", "options"):
         given[word] = tuple(given.get(word, ()))
@@ -305,9 +302,7 @@ def find(name: str) -> Entry:
     if name.endswith(".py"):
         raise InputError(f"{name} is a file; name a planner in it, {name}:NAME", "planner")
     if name not in _ENTRIES:
-        near = difflib.get_close_matches(name, [*registered()], n=1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(registered())}"
-        raise InputError(f"there is no planner {name!r}; {hint}", "planner")
+        raise InputError(f"there is no planner {name!r}; {nearest(name, registered())}", "planner")
     return _ENTRIES[name]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..kernels import LOADING
 from ..model.collective import Workload
-from ..model.errors import InputError, StrettoError, Unsupported
+from ..model.errors import InputError, StrettoError, Unsupported, nearest
 from ..model.memory import too_much
 from ..model.plan import Plan
 from ..model.reach import find_unreachable
@@ -227,8 +227,8 @@ def _distribute(stages: list[Entry], options: Mapping[str, Any]) -> list[dict[st
     declared = {o.name for s in stages for o in s.options}
     for name in options:
         if name not in declared:
-            names = ", ".join(sorted(declared)) or "none"
-            raise InputError(f"{'+'.join(s.name for s in stages)} has no option {name!r}; it has {names}", "option")
+            of = "+".join(s.name for s in stages)
+            raise InputError(f"{of} has no option {name!r}; {nearest(name, sorted(declared))}", "option")
     return [
         {
             o.name: o.parse(options[o.name]) if isinstance(options[o.name], str) else options[o.name]

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from ..model.errors import InputError, Unsupported
+from ..model.errors import InputError, Unsupported, nearest
 from ..model.stop import Stop
 
 EFFORTS = {"quick": 2e5, "normal": 1e6, "thorough": math.inf}
@@ -47,11 +47,8 @@ def _steps(effort: str) -> float:
     with suppress(ValueError):
         if 0 < (seconds := float(effort)) < math.inf:
             return seconds * STEPS_A_SECOND
-    levels = ", ".join(EFFORTS)
-    raise InputError(
-        f"{effort!r} is no level of effort; there are {levels}, and numbers above 0, about seconds of CPU",
-        "effort",
-    )
+    otherwise = f"there are {', '.join(EFFORTS)}, and numbers above 0, about seconds of CPU"
+    raise InputError(f"{effort!r} is no level of effort; {nearest(effort, EFFORTS, otherwise)}", "effort")
 
 
 REQUIRED_TIMES = 20.0

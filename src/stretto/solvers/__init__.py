@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model.arrays import Bool, Float64, Int64, offsets_of
-from ..model.errors import Infeasible, InputError
+from ..model.errors import Infeasible, InputError, nearest
 
 Progress = Callable[[float, float | None], None]
 """Called with (best bound, objective of the incumbent or None) now and then."""
@@ -226,7 +226,7 @@ def solve(
         InputError: the solver is unknown or not installed, or cannot take the model.
     """
     if solver not in SOLVERS:
-        raise InputError(f"{solver!r} is no solver; there are {', '.join(SOLVERS)}", "solver")
+        raise InputError(f"{solver!r} is no solver; {nearest(solver, SOLVERS)}", "solver")
     wall, cpu = time.perf_counter(), time.process_time()
     built = model.built()
     limits = Limits(time_limit_s, gap, first, seed, effort, prove)

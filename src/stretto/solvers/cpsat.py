@@ -41,6 +41,7 @@ def run(model: Built, limits: Limits, start: Float64 | None, progress: Progress 
     solver = cp_model.CpSolver()
     parameters = solver.parameters
     parameters.num_workers = 1
+    parameters.catch_sigint_signal = False  # else Ctrl-C would give the plan found so far, as if it were the answer
     parameters.random_seed = limits.seed
     parameters.relative_gap_limit = limits.gap
     parameters.stop_after_first_solution = limits.first or not len(priced)

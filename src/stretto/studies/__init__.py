@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ..formats import atomic_file, make_folder
-from ..model.errors import InputError
+from ..model.errors import InputError, nearest
 from .cell import Outcome, run_cell
 from .claims import claim_columns, claims_of_run, printed_points
 from .comparison import compare_rows
@@ -42,7 +42,7 @@ STUDIES = ("mtegcca", "scale-ccl", "swot", "wan")
 def find_study(name: str) -> Study:
     """The study of that name; InputError names the ones there are."""
     if name not in STUDIES:
-        raise InputError(f"there is no study {name!r}; there are {', '.join(STUDIES)}", "study")
+        raise InputError(f"there is no study {name!r}; {nearest(name, (*STUDIES, 'all', 'grid'))}", "study")
     study: Study = importlib.import_module(f".{name.replace('-', '_')}", __name__).STUDY
     return study
 

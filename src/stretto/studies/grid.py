@@ -19,7 +19,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ..model.errors import InputError
+from ..model.errors import InputError, nearest
 from ..model.kinds import KINDS
 from ..model.units import parse_size
 from ..planners import find
@@ -85,7 +85,7 @@ def _scheme(given: str | dict[str, Any], limit_s: float | None, where: str) -> C
     options = {}
     for name, value in entry(table, "options", dict, where, {}).items():
         if name not in known:
-            raise InputError(f"{spec} has no option {name!r}; it has {', '.join(known) or 'none'}", where)
+            raise InputError(f"{spec} has no option {name!r}; {nearest(name, known)}", where)
         options[name] = str(value).lower() if isinstance(value, bool) else str(value)
         known[name].parse(options[name])
     label = entry(table, "name", str, where, ", ".join([spec, *(f"{k}={text}" for k, text in options.items())]))

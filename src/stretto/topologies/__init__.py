@@ -6,7 +6,6 @@ A *spec*, ``family:arguments?option=value&...``, names a built-in topology: ``nd
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..model.errors import InputError
+from ..model.errors import InputError, nearest
 from ..model.topology import ASSUMED, GIVEN, UNKNOWN, Topology, printable
 from ..model.units import parse_time
 
@@ -147,8 +146,7 @@ def load_topology(spec: str) -> Topology:
 
             settings = parse_settings((*importers.SETTINGS, *ANYWHERE), query, spec)
             return _set_up(importers.read_topology(body, settings), settings, spec)
-        near = difflib.get_close_matches(name, [*families], n=1)
-        hint = f"did you mean {near[0]}?" if near else "`stretto topologies` lists them"
+        hint = nearest(name, families, "`stretto topologies` lists them")
         raise InputError(f"there is no such file or family of topologies; {hint}", spec)
     family = families[name]
     settings = parse_settings(family.settings, query, spec)
@@ -202,8 +200,7 @@ def parse_settings(known: tuple[Setting, ...], query: str, spec: str) -> dict[st
     for part in filter(None, query.split("&")):
         name, equals, text = part.partition("=")
         if name not in by_name:
-            options = ", ".join(by_name) or "none"
-            raise InputError(f"there is no option {name!r} here; there are: {options}", spec)
+            raise InputError(f"there is no option {name!r} here; {nearest(name, by_name)}", spec)
         if not equals or name in given:
             raise InputError(f"write the option {name} once, as {name}=VALUE", spec)
         given[name] = by_name[name].parse(text, f"{spec}, option {name}")

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..model.arrays import Float64
-from ..model.errors import InputError
+from ..model.errors import InputError, nearest
 from ..model.topology import ACCELERATOR, SWITCH, Topology
 from ..model.units import parse_bandwidth, parse_time
 from . import Family, Setting, check_size, whole
@@ -154,10 +154,9 @@ def _chosen(text: str, names: tuple[str, ...], spec: str) -> list[int]:
 def _hint(asked: str, names: tuple[str, ...]) -> str:
     """The regions whose names are nearest, with or without the name of the cloud."""
     bare = {name.partition(":")[2]: name for name in names}
-    near = difflib.get_close_matches(asked, names, n=3) or [
-        bare[name] for name in difflib.get_close_matches(asked.rpartition(":")[2], bare, n=3)
-    ]
-    return f"did you mean {' or '.join(near)}?" if near else "`stretto topologies cloud` lists them"
+    near = difflib.get_close_matches(asked.rpartition(":")[2], bare, n=3)
+    listed = "`stretto topologies cloud` lists them"
+    return nearest(asked, names, f"did you mean {' or '.join(bare[n] for n in near)}?" if near else listed, most=3)
 
 
 FAMILIES = (

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, TypeVar
 from xml.etree.ElementTree import ParseError
 
-from ..model.errors import InputError
+from ..model.errors import InputError, nearest
 from ..model.topology import KINDS, printable
 
 MOST_BYTES = 256 * 2**20
@@ -85,7 +85,7 @@ def check_keys(data: Any, keys: Collection[str], where: str) -> None:
         raise InputError("must be an object", where)
     for key in data:
         if key not in keys:
-            raise InputError(f"{key!r} is not known; there are {', '.join(keys)}", where)
+            raise InputError(f"{key!r} is not known; {nearest(key, keys)}", where)
 
 
 def number(data: dict[str, Any], key: str, where: str | None) -> float:

@@ -7,14 +7,13 @@ because topohub leaves out nodes without coordinates.
 
 from __future__ import annotations
 
-import difflib
 import os
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ..model.errors import InputError
+from ..model.errors import InputError, nearest
 from ..model.topology import Topology
 from . import Family, Setting, choice
 from .wan import SETTINGS, Cable, Graph, Place, to_topology
@@ -111,8 +110,7 @@ def _zoo(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
     asked = SHORT.get(arguments[0].lower(), arguments[0]).lower()
     names = {name.lower(): name for name in networks()}
     if asked not in names:
-        near = difflib.get_close_matches(asked, [*names], n=3)
-        hint = f"did you mean {' or '.join(names[n] for n in near)}?" if near else "see `stretto topologies zoo`"
+        hint = nearest(asked, names.values(), "see `stretto topologies zoo`", most=3)
         raise InputError(f"the zoo has no {arguments[0]!r}; {hint}", spec)
     name = names[asked]
     graph = _own(name) if name in SIX else _from_topohub(name)
