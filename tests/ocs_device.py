@@ -61,6 +61,7 @@ class OcsDevice:
     Args:
         ports: how many; port i has the ends iA and iB.
         looks: how often its state is asked for until a circuit is tuned.
+        newer: whether its STATE_DB has the names of images of 2026, which the model of the design has not.
 
     Attributes:
         dead: ends that fail when a circuit needs them.
@@ -68,8 +69,8 @@ class OcsDevice:
         held: while it is not set, nothing becomes tuned.
     """
 
-    def __init__(self, ports: int, looks: int = 3) -> None:
-        self.looks = looks
+    def __init__(self, ports: int, looks: int = 3, newer: bool = False) -> None:
+        self.looks, self.newer = looks, newer
         self.dead: set[str] = set()
         self.sets: list[tuple[list[str], list[str]]] = []
         self.held = threading.Event()
@@ -95,6 +96,10 @@ class OcsDevice:
         origin, database, namespace, table, *rest = path.replace(":/", "/").split("/")
         assert (origin, namespace, rest) == ("sonic-db", "localhost", [])
         with self.lock:
+            if self.newer and database == "STATE_DB":
+                if not table.endswith("_TABLE"):
+                    raise KeyError(path)
+                table = table.removesuffix("_TABLE")
             if database == "STATE_DB":
                 if table == "OCS_CROSS_CONNECT" and self.held.is_set():
                     self.asked.update(list(self.circuits))
@@ -104,7 +109,8 @@ class OcsDevice:
             check(database, tables)
             if not tables[table]:
                 raise KeyError(path)  # SONiC keeps no table without rows
-            return [Said(f"/sonic-db:{database}/localhost/{table}", json.loads(json.dumps(tables[table])))]
+            rows = {key: newer(row) for key, row in tables[table].items()} if self.newer else tables[table]
+            return [Said(path.replace("sonic-db:/", "/sonic-db:"), json.loads(json.dumps(rows)))]
 
     def change(self, deletes: list[str], updates: list[tuple[str, Any]]) -> None:
         with self.lock:
@@ -137,6 +143,15 @@ class OcsDevice:
             statuses = {f"{side}_status": ports[row[side]]["status"] for side in ("a_side", "b_side")}
             rows[key] = row | statuses
         return {"OCS_PORT": ports, "OCS_CROSS_CONNECT": rows}
+
+
+def newer(row: Mapping[str, str]) -> dict[str, str]:
+    """A row of STATE_DB with the names and values of images of 2026."""
+    if "a_side" in row:
+        statuses = {row.get("a_side_status"), row.get("b_side_status")}
+        return dict(row) if statuses == {None} else {"status": "enabled" if statuses == {"tuned"} else "disabled"}
+    status = {"tuned": "connected"}.get(row["status"], row["status"])
+    return {key: value for key, value in row.items() if key != "status"} | {"oper_status": status}
 
 
 def _key(path: str) -> str:

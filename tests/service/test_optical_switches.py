@@ -124,6 +124,19 @@ def test_an_end_that_fails_is_named_and_told(device, driver):
     assert dead_ports(failures) == {0: {1}}
 
 
+def test_a_switch_with_the_names_of_newer_images_is_understood():
+    with OcsDevice(4, newer=True) as device:
+        driver = SonicDriver(Target("127.0.0.1", device.target.port, insecure=True), NAMES)
+        driver.connect([[0, 1], [1, 0]])
+        assert set(driver.status().circuits.values()) == {"tuning"}
+        fabric(driver).turn(0, Change([], [[0, 1], [1, 0]], []), 0.0)
+        assert driver.status() == ({(0, 1): "tuned", (1, 0): "tuned"}, frozenset())
+        device.dead.add("2B")
+        with pytest.raises(PortFailed, match="2B of plane 0 failed"):
+            fabric(driver).turn(0, Change([[0, 1]], [[2, 1]], []), 0.0)
+        driver.close()
+
+
 def test_circuits_that_stay_dark_end_the_turn(device, driver):
     device.held.clear()
     with pytest.raises(SwitchFailed, match=r"its circuits are not tuned after 0.05 s"):

@@ -53,6 +53,21 @@ def test_a_circuit_is_tuned_when_both_sides_are_and_name_each_other(sides, targe
     assert state_of(("1A", "2B"), circuits, ports) == state
 
 
+@pytest.mark.parametrize(
+    ("status", "ports", "state"),
+    [
+        ("enabled", ("connected", "connected"), "tuned"),
+        ("disabled", ("connected", "connected"), "tuning"),
+        ("disabled", ("tuning", "connected"), "tuning"),
+        ("enabled", ("connected", "failed"), "failed"),
+        ("invalid", ("blocked", "blocked"), "failed"),
+    ],
+)
+def test_a_circuit_of_newer_images_is_tuned_when_it_is_enabled_and_its_ports_are_connected(status, ports, state):
+    rows = {end: {"oper_status": said} for end, said in zip(("1A", "2B"), ports, strict=True)}
+    assert state_of(("1A", "2B"), {"1A-2B": {"status": status}}, rows) == state
+
+
 def test_a_circuit_of_which_nothing_is_said_is_not_tuned():
     assert state_of(("1A", "2B"), {}, {}) == "tuning"
 

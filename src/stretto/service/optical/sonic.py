@@ -6,15 +6,15 @@ which deletes come first (gNMI specification, section 3.4.3).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ...formats.sonic_patches import Ends, key_of, row_of
 from ...model.circuits import Circuit
 from ...runtime.switches import SwitchFailed
 from ..gnmi import GnmiClient, GnmiFailed, Target
-from .driver import A_SIDE, B_SIDE, End, Status
-from .sonic_tables import CIRCUITS, CONFIG_DB, PORTS, STATE_DB, ends_of, in_the_way, state_of
+from .driver import A_SIDE, B_SIDE, FAILED, End, Status
+from .sonic_tables import CIRCUITS, CONFIG_DB, PORTS, STATE_DB, SUFFIXES, ends_of, in_the_way, state_of, status_of
 
 ANSWER_S = 5.0
 """Seconds in which a switch must answer a call; SONiC checks a Set against its YANG models before it answers."""
@@ -34,6 +34,7 @@ class SonicDriver:
         self._namespace = namespace
         self._end_of = {name: End(i, side) for i, names in enumerate(ports) for side, name in zip("AB", names)}
         self._asked: set[tuple[int, int]] = set()
+        self._suffix = SUFFIXES[0]
 
     def connect(self, circuits: Sequence[Circuit], instead_of: Iterable[Circuit] = ()) -> None:
         wanted = [self._ends(circuit) for circuit in circuits]
@@ -55,17 +56,22 @@ class SonicDriver:
         self._asked -= {(a, b) for a, b in asked}
 
     def status(self) -> Status:
-        circuits, ports = self._table(STATE_DB, CIRCUITS), self._table(STATE_DB, PORTS)
+        circuits, ports = self._state()
+        if not ports:  # this switch has none, or calls the tables by the other names
+            self._suffix = SUFFIXES[1 - SUFFIXES.index(self._suffix)]
+            circuits, ports = self._state()
         failed = [
-            self._end_of[name]
-            for name, row in ports.items()
-            if name in self._end_of and isinstance(row, Mapping) and row.get("status") == "failed"
-        ]
+            end for name, row in ports.items() if (end := self._end_of.get(name)) and status_of(row) == FAILED
+        ]  # fmt: skip
         states = {pair: state_of(self._ends(pair), circuits, ports) for pair in sorted(self._asked)}
         return Status(states, frozenset(failed))
 
     def close(self) -> None:
         self._client.close()
+
+    def _state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Circuits and ports in STATE_DB; ports second, so that those of a circuit that has failed say so."""
+        return self._table(STATE_DB, CIRCUITS + self._suffix), self._table(STATE_DB, PORTS + self._suffix)
 
     def _ends(self, circuit: Sequence[int]) -> Ends:
         a, b = circuit

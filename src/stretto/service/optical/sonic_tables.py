@@ -3,6 +3,10 @@
 Names and keys are those of :mod:`stretto.formats.sonic_patches`, which says where they are defined. In STATE_DB a
 circuit has ``a_side_status`` and ``b_side_status``, and ``OCS_PORT|1A`` has ``status`` (``blocked``, ``tuning``,
 ``tuned`` or ``failed``) and ``target_simplex_port_id``, the end that it is joined with.
+
+Images of 2026 of the design's authors, and the YANG module of one of them, have other names there: the tables end in
+``_TABLE``, a port's status is ``oper_status`` with ``connected`` for ``tuned``, and a circuit has one ``status``:
+``disabled``, ``enabled`` or ``invalid``.
 """
 
 from __future__ import annotations
@@ -15,6 +19,8 @@ from .driver import FAILED, TUNED, TUNING
 
 CONFIG_DB, STATE_DB = "CONFIG_DB", "STATE_DB"
 CIRCUITS, PORTS = TABLE, "OCS_PORT"
+SUFFIXES = ("", "_TABLE")
+"""What the names of STATE_DB's tables end in."""
 
 
 def ends_of(key: str, row: object) -> Ends:
@@ -39,12 +45,23 @@ def state_of(ends: Ends, circuits: Mapping[str, Any], ports: Mapping[str, Any]) 
     other, too, where they name any.
     """
     row = circuits.get(key_of(ends))
-    fields = row if isinstance(row, Mapping) else {}
-    sides = fields.get("a_side_status"), fields.get("b_side_status")
-    if "failed" in sides:
+    if not isinstance(row, Mapping):
+        return TUNING
+    names = ("a_side_status", "b_side_status")
+    sides = tuple(row.get(name) or status_of(ports.get(end)) for name, end in zip(names, ends, strict=True))
+    whole = row.get("status", "enabled")
+    if FAILED in sides or whole == "invalid":
         return FAILED
     joined = all(_target(ports.get(end)) in (None, other) for end, other in (ends, ends[::-1]))
-    return TUNED if sides == ("tuned", "tuned") and joined else TUNING
+    return TUNED if sides == (TUNED, TUNED) and whole == "enabled" and joined else TUNING
+
+
+def status_of(row: object) -> object:
+    """A port's status by its row; None if it says none."""
+    if not isinstance(row, Mapping):
+        return None
+    status = row.get("status", row.get("oper_status"))
+    return TUNED if status == "connected" else status
 
 
 def _target(row: object) -> object:
