@@ -169,16 +169,6 @@ telemetry = Table(
     Index("telemetry_by_time", "network", "at"),
 )  # fmt: skip
 
-switches = Table(
-    "switches", TABLES,
-    Column("name", Text, primary_key=True),
-    Column("network", Text, nullable=False),
-    Column("document", Text, nullable=False),  # how it is reached, and which planes it turns
-    Column("status", Text, nullable=False),
-    Column("at", Double, nullable=False),
-    ForeignKeyConstraint(["network"], ["networks.name"]),
-)  # fmt: skip
-
 audit = Table(
     "audit", TABLES,
     Column("id", _COUNTED, primary_key=True, autoincrement=True),
