@@ -35,7 +35,8 @@ class Store:
     def __init__(self, path):
         self.database = Database(f"sqlite:///{path}/c.sqlite")
         self.term = self.database.begin_term("", 1.0)
-        self.events = Events(self.database, lambda: True)
+        self.leads = True
+        self.events = Events(self.database, lambda: self.leads)
 
     def write(self, function, *arguments):
         with self.database.write(self.term) as connection:
@@ -52,7 +53,7 @@ def test_a_page_is_sent_everything_and_then_what_changes(tmp_path, monkeypatch):
 
     async def listened() -> None:
         may = [{"role": "read"}]
-        stream = store.events.listen(lambda: may[-1])
+        stream = store.events.listen(lambda: may[-1] and may[-1] | {"leads": store.leads})
         first = events_of(await anext(stream))
         assert [kind for kind, _ in first] == ["hello", "network", "links", "load", "job", "ready"]
         job = dict(first)["job"]
@@ -69,6 +70,9 @@ def test_a_page_is_sent_everything_and_then_what_changes(tmp_path, monkeypatch):
         store.write(jobs.delete_job, "a")
         assert events_of(await anext(stream))[0] == ("gone", {"kind": "job", "name": "a"})
 
+        store.leads = False
+        store.events.wake()
+        assert events_of(await anext(stream))[0][1]["leads"] is False
         other = store.events.listen(lambda: {"role": "operator"})
         assert [kind for kind, _ in events_of(await anext(other))] == ["hello", "network", "links", "load", "ready"]
         may.append(None)  # the token was revoked

@@ -221,8 +221,9 @@ for (const e of document.querySelectorAll('body *')) {
   const [a, b] = [light(colour(getComputedStyle(e).color).slice(0, 3)), light(ground(e))].sort((x, y) => y - x);
   if ((a + .05) / (b + .05) < 4.5) poor.push([e.textContent.slice(0, 40), ((a + .05) / (b + .05)).toFixed(2)]);
 }
-for (const e of document.querySelectorAll('.swatch:not(.none)')) {
-  const [a, b] = [light(colour(getComputedStyle(e).stroke)), light(ground(e.closest('.card')))].sort((x, y) => y - x);
+const grounds = [ground(document.querySelector('.card')), colour(getComputedStyle(document.querySelector('.land')).fill)];
+for (const e of document.querySelectorAll('.swatch:not(.none)')) for (const behind of grounds) {
+  const [a, b] = [light(colour(getComputedStyle(e).stroke)), light(behind)].sort((x, y) => y - x);
   if ((a + .05) / (b + .05) < 3) poor.push([e.getAttribute('class'), ((a + .05) / (b + .05)).toFixed(2)]);
 }
 return poor;

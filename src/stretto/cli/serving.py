@@ -104,7 +104,11 @@ def serve(
     def ready(url: str) -> None:
         from .output import answer, print_line
 
-        answer(as_json, {"url": url}, lambda: print_line(f"the controller answers at {url}; its API: {url}/docs"))
+        answer(
+            as_json,
+            {"url": url},
+            lambda: print_line(f"the controller answers at {url}, a page in browsers; its API: {url}/docs"),
+        )
         sys.stdout.flush()
 
     run(

@@ -56,6 +56,7 @@ class Events:
         self._database, self._leads, self._showing = database, leads, Showing()
         self._shown: dict[Key, str] = {}
         self._trouble: str | None = None
+        self._led = False  # whether this instance was the leader when it read last
         self._listeners = 0
         self._ends = False
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -140,8 +141,9 @@ class Events:
             except Exception:
                 LOG.exception("what pages show cannot be read")
                 trouble = "what is shown cannot be read; the controller's log says more"
-            if (shown, trouble) != (self._shown, self._trouble):
-                self._shown, self._trouble = shown, trouble
+            now = shown, trouble, self._leads()
+            if now != (self._shown, self._trouble, self._led):
+                self._shown, self._trouble, self._led = now
                 self._changed.set()
                 self._changed = asyncio.Event()
 

@@ -107,12 +107,13 @@ function showChoice(by) {
 const wantedLabel = (drawing) => drawing?.scales ? labelSize(drawing, byId("drawing").clientWidth || 800) : 11;
 async function fetchDrawing(name, base) {
   const label = wantedLabel(drawings.get(name)), key = `${name} ${base} ${label}`;
-  if (state.asked === key) return;
-  state.asked = key;
+  if (state.asked === key || state.failed === key) return;
+  Object.assign(state, { asked: key, failed: null });
   try {
     drawings.set(name, { ...await ask("GET", `/networks/${encodeURIComponent(name)}/drawing?label=${label}`), label });
   } catch (error) {
-    notice(`The drawing of ${name} cannot be had: ${error.message}`);
+    state.failed = key;
+    notice(`The drawing of ${name} cannot be had: ${error.message}.`);
   }
   state.asked = null;
   show();
@@ -220,7 +221,7 @@ byId("identity").addEventListener("click", () => {
 });
 
 function on(kind, data) {
-  if (kind === "hello") { setClock(data.now); state.hello = data; fresh.clear(); byId("sign-in").hidden = true; showIdentity(); show(); }
+  if (kind === "hello") { setClock(data.now); state.hello = data; fresh.clear(); state.failed = null; byId("sign-in").hidden = true; showIdentity(); show(); }
   else if (kind === "ready") {
     setClock(data.now);
     if (!state.ready || !state.settled) for (const of of Object.keys(known)) for (const name of [...known[of].keys()]) if (!fresh.has(`${of} ${name}`)) known[of].delete(name);
