@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+from queue import SimpleQueue
 
 import pytest
 
@@ -41,3 +42,21 @@ def test_its_first_line_says_how_it_is_to_plan_whatever_news_there_is(monkeypatc
     assert told.wait(30)
     planning.stop()
     assert json.loads(events[0]["first"])["term"] == 7
+
+
+def test_a_process_that_cannot_be_started_is_tried_again(monkeypatch):
+    events = SimpleQueue()
+    planning = PlanningProcess("sqlite:///x", Settings(), events.put)
+    failures = [PermissionError(13, "Permission denied")]
+
+    def start() -> subprocess.Popen[str]:
+        if failures:
+            raise failures.pop()
+        return subprocess.Popen([sys.executable, "-c", FIRST], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    monkeypatch.setattr(planning_process, "_start", start)
+    monkeypatch.setattr(planning_process, "AGAIN_S", 0.0)
+    planning.start(7)
+    assert events.get(timeout=30) == {"event": "died", "reason": "[Errno 13] Permission denied"}
+    assert events.get(timeout=30)["event"] == "idle"
+    planning.stop()

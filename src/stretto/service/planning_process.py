@@ -84,7 +84,12 @@ class PlanningProcess:
     def _serve(self, term: int, stopped: threading.Event) -> None:
         """Pass on what the process tells, and start another one where it dies."""
         while not stopped.is_set():
-            process = _start()
+            try:
+                process = _start()
+            except OSError as error:  # no memory or no process is left for it now
+                self._on_event({"event": "died", "reason": str(error)})
+                stopped.wait(AGAIN_S)
+                continue
             assert process.stdin is not None and process.stdout is not None
             with suppress(OSError):  # before anybody can tell it of news: its first line says how it is to plan
                 process.stdin.write(json.dumps({**self._said, "term": term}) + "\n")
