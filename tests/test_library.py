@@ -9,10 +9,12 @@ import sys
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from stretto.choose.better import better_plan
+from stretto.choose.kept import packed
 from stretto.choose.library import Library, joined_by_one_switch, joined_by_sites
 from stretto.choose.quick import QUICK_STEPS, STEPS_A_TRANSFER, quick_plan
 from stretto.choose.requests import PlanRequest, Shape
@@ -168,3 +170,28 @@ def test_a_plan_that_is_not_better_is_not_taken():
     narrow = Library(load_topology("sites:2,2"), range(4), 0).request(Shape("allreduce", 1 << 24, 0))
     better = better_plan(replace(narrow, planner="greedy", effort="quick"))
     assert better is None or completion_s(better) < completion_s(quick_plan(narrow))
+
+
+def test_a_rank_that_is_given_a_plan_loads_nothing_for_it(tmp_path):
+    pairs = {(a, b): (1e-3, 1e7) if a < 8 <= b else (1e-5, 1e9) for b in range(16) for a in range(b)}
+    sites = joined_by_sites(16, pairs)
+    for name, net in {"two sites": sites, "one switch": None}.items():
+        made = Library(net, range(16), 1)
+        for kind in KINDS:
+            for size in (1 << 12, 1 << 20, 1 << 25):
+                shape = Shape.of(kind, size, 0)
+                Path(tmp_path, f"{name}-{shape.name}").write_bytes(packed(shape.name, made.first_plan(shape)))
+    program = (
+        "import pathlib, sys\n"
+        "import stretto.runtime.native.inputs\n"
+        "from stretto.choose.kept import unpacked\n"
+        "from stretto.choose.library import Library\n"
+        "before = {*sys.modules}\n"
+        "for file in sorted(pathlib.Path(sys.argv[1]).iterdir()):\n"
+        "    plan = unpacked(file.read_bytes(), file.name.partition('-')[2])\n"
+        "    recipe = Library(plan.topology, range(16), 1).recipe_of(plan)\n"
+        "    recipe.digest, recipe.program.steps\n"
+        "print(sorted({*sys.modules} - before))\n"
+    )
+    process = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True)
+    assert process.stdout == "[]\n", process.stderr

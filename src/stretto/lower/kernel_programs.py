@@ -62,9 +62,13 @@ def states(slots: Slots, cause_offsets: Int64, causes: Int64) -> tuple[Int64, In
                 ordered = ordered and (end == begin or values[end - 1] < values[end])
                 end += 1
         if not ordered:
-            piece = np.unique(values[begin:end])
-            end = begin + len(piece)
-            values[begin:end] = piece
+            values[begin:end].sort()
+            kept = begin
+            for p in range(begin + 1, end):
+                if values[p] != values[kept]:
+                    kept += 1
+                    values[kept] = values[p]
+            end = kept + 1
         last = end - 1
         while last > begin and not slots.copies[values[last]]:
             last -= 1

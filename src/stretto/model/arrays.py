@@ -23,6 +23,15 @@ def offsets_of(lengths: NDArray[Any]) -> Int64:
     return offsets
 
 
+def distinct(values: NDArray[Any]) -> NDArray[Any]:
+    """The values of an array, ascending, each once: ``numpy.unique`` without the module for masked arrays, whose import
+    takes hundredths of a second of each rank that is given its first plan."""
+    ordered = np.sort(values, axis=None)
+    first = np.ones(len(ordered), dtype=np.bool_)
+    first[1:] = ordered[1:] != ordered[:-1]
+    return ordered[first]
+
+
 class Ragged(NamedTuple):
     """Lists of different lengths as CSR: list i is ``values[offsets[i]:offsets[i + 1]]``."""
 

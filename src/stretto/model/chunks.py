@@ -29,7 +29,7 @@ def cut(collective: Collective, chunks: int | Int64) -> Collective:
     piece = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
     sizes = np.empty(len(piece), dtype=np.int64)
     alike = np.stack((collective.piece_bytes, counts), axis=1)
-    for total, count in np.unique(alike, axis=0).tolist():
+    for total, count in sorted({*map(tuple, alike.tolist())}):  # without the module that numpy.unique imports
         if total < count:
             raise InputError(f"a piece of {total} bytes cannot be cut into {count} chunks; raise the size", "size")
         same = (collective.piece_bytes == total) & (counts == count)

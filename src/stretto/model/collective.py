@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import Bool, Float64, Int32, Int64, Ragged, offsets_of
+from .arrays import Bool, Float64, Int32, Int64, Ragged, distinct, offsets_of
 from .chunks import check_cut, cut
 from .errors import InputError, nearest
 from .kinds import BY_NAME, KINDS, Kind
@@ -223,7 +223,7 @@ class Promised(Collective):
 
     @property
     def evenly_cut(self) -> bool:
-        counts = np.unique(self.chunks)
+        counts = distinct(self.chunks)
         if len(counts) > 1:
             return False
         # the least and the largest piece
@@ -364,7 +364,7 @@ def make_collective(
     if ranks is not None:
         if ((nodes < 0) | (nodes >= topology.node_count)).any() or not topology.is_accelerator[nodes].all():
             raise InputError("every rank must be an accelerator of the topology", "ranks")
-        if len(np.unique(nodes)) != n:
+        if len(distinct(nodes)) != n:
             raise InputError("a node may be a rank only once", "ranks")
     if not 0 <= root < n:
         raise InputError(f"root {root} is not a rank; there are ranks 0 to {n - 1}", "root")

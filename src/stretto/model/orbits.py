@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import Bool, Float64, Int32, Int64, Ragged
+from .arrays import Bool, Float64, Int32, Int64, Ragged, distinct
 from .collective import Collective, Promised, Workload
 from .kinds import Ranks, even_part
 from .symmetry import Symmetry
@@ -145,7 +145,7 @@ class Orbits:
         collectives that the group maps to each other."""
         like = np.array([self.symmetry.node_orbits[c.ranks].min() for c in self.workload.collectives])
         latest = np.zeros(len(self.symmetry.node_orbits))
-        np.maximum.at(latest, like[np.unique(self.seats[0][self.owner[:, 0]])], completions_s)
+        np.maximum.at(latest, like[distinct(self.seats[0][self.owner[:, 0]])], completions_s)
         of_each: Float64 = latest[like]
         return of_each
 
@@ -155,7 +155,7 @@ class Orbits:
         collective, rank = self.seats
         number = collective[self.owner[:, 0]]
         found = []
-        for j in np.unique(number):
+        for j in distinct(number):
             c, orbits = self.workload.collectives[j], np.flatnonzero(number == j)
             ends = c.traits.held, c.traits.wanted
             held, wanted = (_among(len(c.ranks), who, rank[self.owner[orbits]], c.root) for who in ends)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .arrays import Float64, Int8, Int32, Int64, Ragged
+from .arrays import Float64, Int8, Int32, Int64, Ragged, distinct
 from .errors import InputError
 from .memory import too_much
 from .plan import Plan
@@ -214,7 +214,7 @@ def touched_by(plan: Plan, nodes: Iterable[int]) -> Rows:
     """The transfers that some nodes send or receive, in their order."""
     base = plan.part if isinstance(plan, SymmetricPlan) else plan
     numbers = [_with(plan, ends, node) for node in nodes for ends in (base.sources, base.dst)]
-    return rows_of(plan, np.unique(np.concatenate(numbers)))
+    return rows_of(plan, distinct(np.concatenate(numbers)))
 
 
 def ends_at_nodes(plan: Plan) -> Int64:
