@@ -2,20 +2,63 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
 from stretto import emulator
-from stretto.choose.library import Library
+from stretto.choose.library import Library, joined_by_one_switch
+from stretto.measure.ladder import Widening
+from stretto.model.measurements import Measured, Pair, Survey
 from stretto.model.topology import SWITCH
 from stretto.runtime.channel import Channel
 from stretto.topologies import load_topology
 
 torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install 'stretto[torch]'")
 
+from stretto.torch import measuring  # noqa: E402
+from stretto.torch.measuring import Known  # noqa: E402
+
 RANKS, WAN = 8, 4e6
+
+
+def measured(value: float) -> Pair:
+    return Pair(Measured(value, value, value), None, {1: Measured(1e9, 1e9, None)})
+
+
+def found(*ranks_of_sites: list[int]) -> Survey:
+    """What ranks may have measured of each other, each site by a link of its own to each other one."""
+    ranks = sorted(v for site in ranks_of_sites for v in site)
+    pairs = {(a, b): measured(1.0 + a) for a in ranks for b in ranks if a != b}
+    ways = [(a, b) for a in range(len(ranks_of_sites)) for b in range(len(ranks_of_sites)) if a != b]
+    return Survey(len(ranks), pairs, [*ranks_of_sites], between={way: Measured(5e6, 5e6, None) for way in ways})
+
+
+def test_groups_of_a_world_remember_all_that_they_have_measured_and_quorums_those_that_are_there():
+    known = {forgets: Known(forgets=forgets) for forgets in (False, True)}
+    for each in known.values():
+        each.keep(0, ["own", "a", "b"], found([0], [1], [2]))
+        each.keep(0, ["own", "c"], found([0], [1]))
+    assert [*known[False].pairs] == [*known[False].between] == ["a", "b", "c"]
+    assert [*known[True].pairs] == [*known[True].between] == ["c"]
+
+
+def test_ranks_of_one_machine_measure_nothing_unless_their_sites_have_names(monkeypatch):
+    surveyed = []
+    monkeypatch.setattr(measuring, "survey", lambda *_, **__: surveyed.append(1) or found([0], [1]))
+    for sites, measures in ((("", ""), False), (("x", "x"), False), (("x", ""), False), (("x", "y"), True)):
+        del surveyed[:]
+        here, there = socket.socketpair()
+        rows = [["a", {}, {}, {}, sites[0]], ["b", {}, {}, {}, sites[1]]]
+        share = partial(lambda rows, name, value: rows if name == "known" else [value] * 2, rows)
+        widening = Widening(lambda *_: None, partial(lambda sock, rank: [sock], here), lambda *_: None)
+        net = measuring.measure(0, 2, widening, share, 30.0, Known(sites[0]))
+        assert bool(surveyed) is measures is not (net.name == joined_by_one_switch(2).name)
+        here.close()
+        there.close()
 
 
 @pytest.mark.skipif(emulator.refusal() is not None, reason=str(emulator.refusal()))

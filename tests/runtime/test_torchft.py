@@ -28,11 +28,12 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 class Members:
     """Processes that go from quorum to quorum."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, sites: bool = False) -> None:
         from stretto.torchft import ProcessGroupStretto
 
         self.server = dist.TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
-        self.all = [ProcessGroupStretto(timedelta(seconds=30)) for _ in range(count)]
+        named = [f"site {m}" if sites else "" for m in range(count)]
+        self.all = [ProcessGroupStretto(timedelta(seconds=30), site=site) for site in named]
         self.pool, self.quorums = ThreadPoolExecutor(count), 0
 
     def address(self, quorum: int) -> str:
@@ -53,13 +54,14 @@ class Members:
 
 
 @pytest.fixture
-def members():
-    made = Members(4)
+def members(request):
+    made = Members(4, getattr(request, "param", False))
     yield made
     for pg in made.all:
         pg.shutdown()
 
 
+@pytest.mark.parametrize("members", [True], indirect=True)  # on one machine nothing is measured within a site
 def test_a_new_quorum_sums_what_its_members_have_and_measures_only_who_is_new(members):
     assert members.quorum(0, 1, 2) == [None] * 3
     assert members.sum(0, 1, 2) == [7.0] * 3

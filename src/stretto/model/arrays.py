@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Int8 = NDArray[np.int8]
 Int32 = NDArray[np.int32]
@@ -23,7 +23,7 @@ def offsets_of(lengths: NDArray[Any]) -> Int64:
     return offsets
 
 
-def distinct(values: NDArray[Any]) -> NDArray[Any]:
+def distinct(values: ArrayLike) -> NDArray[Any]:
     """The values of an array, ascending, each once: ``numpy.unique`` without the module for masked arrays, whose import
     takes hundredths of a second of each rank that is given its first plan."""
     ordered = np.sort(values, axis=None)

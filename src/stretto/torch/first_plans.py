@@ -90,7 +90,7 @@ class FirstPlans:
         return self._library.recipe(kind, size_bytes, root, direct, self._plan)
 
     def load(self) -> None:
-        """Load what the first call needs at this rank, which is connected: planners, if it makes plans."""
+        """Connect and measure, and load what the first call needs at this rank: planners, if it makes plans."""
         with uncollected():
             if self._links.here()[0] == self._library.rank:
                 from ..choose.quick import load_planners
@@ -98,7 +98,8 @@ class FirstPlans:
                 load_planners()
         if self._keeps:
             code_digest()
-        if self._library.rank == 0 and not self._links.measures:
+        self._links.ready()
+        if self._library.rank == 0:
             self._tell_kept()
 
     def close(self) -> None:

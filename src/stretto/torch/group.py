@@ -22,7 +22,7 @@ from ..runtime.connect import own_address
 from ..runtime.inbox import Done, Receive
 from ..runtime.mesh import GRACE_S
 from ..runtime.messages import ask
-from ..runtime.sharing import shared
+from ..runtime.sharing import Shared, shared
 from ..runtime.telling import wait_told
 from .arguments import check_count, check_pieces, check_rank, is_on_device, seconds, shares
 from .backends import configured
@@ -39,6 +39,9 @@ from .tensors import OPS, array_of, plain, plain_copy
 
 LEAVE_S = 5.0
 """Seconds that threads get to end when their process ends."""
+
+_KNOWN: weakref.WeakKeyDictionary[Shared, Known] = weakref.WeakKeyDictionary()
+"""What this process has measured in groups of a world."""
 
 
 class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
@@ -73,7 +76,8 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
             raise Unsupported("optical planes serve one group: on them all collectives are of the first, of all ranks")
         host = host or os.environ.get("STRETTO_HOST") or own_address(os.environ.get("MASTER_ADDR", "127.0.0.1"))
         measures = earlier is not None or not os.environ.get("STRETTO_TOPOLOGY")
-        self._links = Links(store, library, host, measures, self._timeout_s, earlier, common)
+        known = earlier or _KNOWN.setdefault(common, Known(forgets=False))
+        self._links = Links(store, library, host, measures, self._timeout_s, known, common)
         self._collectives = Collectives(library, self._links)
         own = weakref.ref(self)  # the finalizer has the parts, and must not keep the group
         self._order = Order(f"stretto-{rank}", self._links.blame)

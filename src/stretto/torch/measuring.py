@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -28,10 +29,14 @@ class Known:
         pairs: from another process to this one.
         between: bytes/s from the site of another process to that of this one, and by how many flows.
         lanes: the connections of a pair with another process.
+
+    Args:
+        forgets: whether processes that are not in the next group are forgotten: they may have ended.
     """
 
-    def __init__(self, site: str = "") -> None:
+    def __init__(self, site: str = "", forgets: bool = True) -> None:
         self.name, self.site = secrets.token_hex(8), site or os.environ.get("STRETTO_SITE", "")
+        self._forgets = forgets
         self.pairs: dict[str, Pair] = {}
         self.between: dict[str, tuple[Measured, int]] = {}
         self.lanes: dict[str, Lanes] = {}
@@ -52,23 +57,27 @@ class Known:
         return names, sites if all(named) else None, Earlier(earlier, between, lanes)
 
     def keep(self, rank: int, names: Sequence[str], found: Survey) -> None:
-        """Remember what concerns this rank, of the processes that are in the group now."""
-        self.pairs = {names[a]: pair for (a, b), pair in found.pairs.items() if b == rank}
-        earlier, self.between = self.between, {}
-        self.keep_lanes(rank, names, found)
+        """Remember what concerns this rank."""
+        pairs = {names[a]: pair for (a, b), pair in found.pairs.items() if b == rank}
+        between: dict[str, tuple[Measured, int]] = {}
         (here,) = (i for i, site in enumerate(found.sites) if rank in site)
         for (a, b), rate in found.between.items():
             if b == here:
                 now = rate, max(len(found.sites[a]), len(found.sites[b]))
                 for name in (names[v] for v in found.sites[a]):
-                    before = earlier.get(name, now)
-                    self.between[name] = before if before[1] > now[1] else now
+                    before = self.between.get(name, now)
+                    between[name] = before if before[1] > now[1] else now
+        if not self._forgets:  # groups may measure at once, so nothing is changed in place
+            pairs, between = {**self.pairs, **pairs}, {**self.between, **between}
+        self.pairs, self.between = pairs, between
+        self.keep_lanes(rank, names, found)
 
     def keep_lanes(self, rank: int, names: Sequence[str], found: Survey) -> None:
         """Remember the connections of pairs with this rank."""
         at = {v: i for i, site in enumerate(found.sites) for v in site}
         ends = {v: (min(at[v], at[rank]), max(at[v], at[rank])) for v in at if v != rank}
-        self.lanes = {names[v]: found.lanes[pair] for v, pair in ends.items() if pair in found.lanes}
+        lanes = {names[v]: found.lanes[pair] for v, pair in ends.items() if pair in found.lanes}
+        self.lanes = lanes if self._forgets else {**self.lanes, **lanes}
 
 
 def measure(rank: int, ranks: int, widening: Widening, share: Share, timeout_s: float, known: Known) -> Topology:
@@ -82,6 +91,9 @@ def measure(rank: int, ranks: int, widening: Widening, share: Share, timeout_s: 
     """
     names, sites, earlier = known.agree(share)
     party = _party(rank, ranks, widening, share, timeout_s)
+    one_machine = all(sock.family == socket.AF_UNIX for (sock,) in party.sockets.values())
+    if one_machine and (sites is None or len(sites) == 1):
+        return joined_by_one_switch(ranks)  # whatever would be measured
     found = survey(party, QUICK, sites=sites, earlier=earlier)
     known.keep(rank, names, found)
     pairs = {(a, b): (p.latency_s.value, p.rate.value) for (a, b), p in found.pairs.items() if a < b}

@@ -136,7 +136,7 @@ class Plans:
             self._answer(word, Shape.of(kind, size_bytes, root), number)
 
     def load(self) -> None:
-        """Load what the first call needs at this rank, which is connected."""
+        """Connect and measure, and load what the first call needs at this rank."""
         self._first_plans.load()
 
     def close(self) -> None:
