@@ -86,3 +86,26 @@ def test_a_page_is_sent_everything_and_then_what_changes(tmp_path, monkeypatch):
 
     asyncio.run(listened())
     store.database.close()
+
+
+def test_pages_are_told_that_the_database_is_gone_and_that_it_is_back(tmp_path, monkeypatch):
+    home, away = tmp_path / "home", tmp_path / "away"
+    home.mkdir()
+    store = Store(home)
+    monkeypatch.setattr("stretto.service.events.GAP_S", 0.0)
+    monkeypatch.setattr("stretto.service.events.LOOK_S", 0.01)
+
+    async def listened() -> None:
+        stream = store.events.listen(dict)
+        await anext(stream)
+        store.database.engine.dispose()
+        home.rename(away)
+        store.events.wake()
+        ((kind, said),) = events_of(await anext(stream))
+        assert kind == "trouble" and "the database cannot be used now" in said["message"]
+        away.rename(home)
+        assert [kind for kind, _ in events_of(await anext(stream))] == ["ready"]
+        await stream.aclose()
+
+    asyncio.run(listened())
+    store.database.close()

@@ -80,7 +80,7 @@ function versions(job) {
   const rows = job.versions.map((v) => {
     const now = total(v.completions_s), was = total(v.completions_before_s);
     return element("li", { "data-version": v.version }, element("span", { class: "tag" }, `Version ${v.version}`), moment(v.at),
-      now !== null && element("div", {}, `${duration(now)} for a step${was ? `, ${change(was, now)} against the plan before (${duration(was)})` : ""}`),
+      now !== null && element("div", {}, `${duration(now)} for a step${was ? `; the plan before ${duration(was)}, for the network as it was then (${change(was, now)})` : ""}`),
       element("div", { class: "soft" }, `${sentence(v.why)}.`));
   });
   const shown = element("details", { open: open.has(job.name), toggle: (e) => e.target.open ? open.add(job.name) : open.delete(job.name) },

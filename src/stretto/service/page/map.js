@@ -5,7 +5,8 @@ import { percent, shape } from "./words.js";
 
 const LETTER = 0.6, NUMBERS = 14, LOUD = 0.75, LEAST = 0.72;
 
-const scaleOf = (drawing, room) => drawing.scales ? Math.min(1.25, room / drawing.width, 580 / drawing.height) : Math.min(1.25, Math.max(LEAST, room / drawing.width));
+// a drawing of servers may be larger than its place, which then scrolls: its labels do not grow when it shrinks
+const scaleOf = (drawing, room) => Math.min(1.25, Math.max(drawing.scales ? 0 : LEAST, Math.min(room / drawing.width, 580 / drawing.height)));
 // the size of labels in a drawing that makes them 11 pixels on the screen, or a little more
 export const labelSize = (drawing, room) => [9, 11, 13, 16, 20, 24, 28].find((size) => size * scaleOf(drawing, room) >= 10.5) || 32;
 

@@ -190,8 +190,14 @@ const accept = (job, proposal, holds) => wish(job, "accept", { ...(proposal === 
 
 // --- who looks, and whether news come
 const notice = (text) => { byId("notice").textContent = text ?? ""; byId("notice").hidden = !text; };
+async function nameLeader() {
+  const said = "This instance is not the leader: it shows everything; plans are held and accepted at ", { leader_address: leader } = await ask("GET", "/healthz").catch(() => ({}));
+  if (state.hello?.leads !== false) return;
+  notice(`${said}the leader.`);
+  if (/^https?:\/\//.test(leader)) byId("notice").replaceChildren(said, element("a", { href: leader, rel: "noreferrer" }, leader), ".");
+}
 function showState(kind) {
-  const place = byId("live"), [look, text] = { connecting: ["", "connecting"], live: ["good", "live"], lost: ["bad", "no connection"], denied: ["warn", "signed out"] }[kind];
+  const place = byId("live"), [look, text] = { connecting: ["", "connecting"], live: ["good", "live"], lost: ["bad", "no connection"], old: ["warn", "no news"], denied: ["warn", "signed out"] }[kind];
   if (place.textContent !== text) place.textContent = text;
   place.className = `pill ${look}`;
 }
@@ -226,10 +232,10 @@ function on(kind, data) {
     setClock(data.now);
     if (!state.ready || !state.settled) for (const of of Object.keys(known)) for (const name of [...known[of].keys()]) if (!fresh.has(`${of} ${name}`)) known[of].delete(name);
     Object.assign(state, { ready: true, settled: true });
-    notice(state.hello.leads ? null : "This instance is not the leader: it shows everything, and plans are accepted at the leader.");
+    if (state.hello.leads) notice(null); else nameLeader();
     showState("live");
     show();
-  } else if (kind === "trouble") { notice(`What is shown may be old: ${data.message}.`); showState("lost"); }
+  } else if (kind === "trouble") { notice(`What is shown may be old: ${data.message}.`); showState("old"); }
   else if (kind === "gone") { known[data.kind].delete(data.name); show(); }
   else if (kind in known) { fresh.add(`${kind} ${data.name}`); known[kind].set(data.name, data); show(); }
 }
