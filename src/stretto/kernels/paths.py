@@ -76,12 +76,15 @@ def shortest_trees(
     head = np.empty(nodes)
     slowest = np.empty(nodes)
     done = np.empty(nodes, dtype=np.bool_)
+    least_s, least_slow = (np.min(latency), np.min(slowness)) if len(latency) > 0 else (0.0, 0.0)
+    all_store = not np.any(passes)
     heap = [(0.0, 0)]
     for tree in range(len(roots)):
         root = roots[tree]
         row = reached_by[tree]
         arrives[:] = np.inf
         done[:] = False
+        second = False
         arrives[root] = 0.0
         heap.clear()
         heappush(heap, (0.0, root))
@@ -89,6 +92,10 @@ def shortest_trees(
             t, v = heappop(heap)
             if done[v]:
                 continue
+            # once for each tree: whether nobody can be reached sooner by way of the nodes that are still to come
+            if second and all_store and t + least_s + size[tree] * least_slow >= np.max(arrives):
+                break
+            second = v == root
             done[v] = True
             if v == root or (stores[v] and not passes[v]):
                 sent, slow = t, 0.0

@@ -95,6 +95,11 @@ def _stops(topology: Topology, c: Collective) -> int:
     """How many nodes that store are on ways of fewest from holders of chunks to receivers, one holder and one receiver
     a chunk; counted from the holders or from the receivers, whichever are fewer."""
     ends = c.chunk_holders.values, c.chunk_wanted.values
+    moves = ends[0] != ends[1]
+    nodes, (begins, goals) = topology.node_count, (end[moves].astype(np.int64) for end in ends)
+    links = topology.src.astype(np.int64) * nodes + topology.dst
+    if (topology.forwarding[goals] == ACCELERATOR).all() and np.isin(begins * nodes + goals, links).all():
+        return len(goals)  # each by one link
     few = [np.unique(nodes, return_inverse=True) for nodes in ends]
     backward = len(few[0][0]) > len(few[1][0])
     starts, row = few[backward]
