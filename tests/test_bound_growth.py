@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from networks import partial_sums, random_network
 from stretto.bounds import bounds
-from stretto.bounds.growth import growth_bound
+from stretto.bounds.growth import growth_bound, growth_of_copies
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import Unsupported
 from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
@@ -92,6 +92,30 @@ def test_no_plan_sums_sooner(kind, seed, cost_us):
         end_s = simulate(plan).completion_s
         assert found is None or end_s >= found.seconds * (1 - 1e-9)
         assert end_s >= bounds(net, asked)[0].seconds * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(("ranks", "late"), [(4, 4.0), (8, 5.0)])
+def test_a_star_that_does_not_copy_tells_as_logp_does(ranks, late):
+    net = load_topology(f"star:{ranks}?latency=0.5us&message=1us&bandwidth=100GB/s")
+    told = replace(net, replicates=np.zeros(net.node_count, dtype=np.bool_))
+    found = bounds(told, work(told, "broadcast"))[0]
+    assert found.kind == "messages" and f"{ranks} ranks are told" in found.witness
+    assert late * 0.9e-6 <= found.seconds <= late * 1e-6 * (1 + 1e-9)
+    assert growth_of_copies(net, work(net, "broadcast"), 0.0) is None
+
+
+@settings(max_examples=8)
+@given(seed=st.integers(0, 10_000), cost_us=st.sampled_from([0.1, 2.0, 20.0]))
+def test_no_plan_tells_sooner(seed, cost_us):
+    net = random_network(seed, routers=False)
+    net = replace(
+        net, message_s=np.full(net.link_count, cost_us * 1e-6), replicates=np.zeros(net.node_count, dtype=bool)
+    )
+    asked = work(net, "broadcast", 1000)
+    found = growth_of_copies(net, asked, 0.0)
+    end_s = simulate(run_planner("greedy", net, asked, options={"tries": 5})).completion_s
+    assert found is None or end_s >= found.seconds * (1 - 1e-9)
+    assert end_s >= bounds(net, asked)[0].seconds * (1 - 1e-9)
 
 
 def test_nothing_is_said_where_switches_sum_or_messages_cost_nothing():

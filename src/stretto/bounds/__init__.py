@@ -23,8 +23,9 @@ Where bandwidths change with time, a link counts as good as it ever is, and cuts
 carry in time (``changing``).
 
 Where messages cost, bounds count one on the way to each rank, as latency; and one of every piece in each cut, as bytes
-(``messages``). The larger bound counts. A sum of many contributions takes messages one after the other (``growth``).
-Where nodes on the way store, few large messages are late and many small ones take room (``storing``).
+(``messages``). The larger bound counts. A sum of many contributions takes messages one after the other (``growth``);
+so do copies where switches do not copy. Where nodes on the way store, few large messages are late and many small ones
+take room (``storing``).
 
 Which cuts are tried: the bottleneck of each collective, found exactly by max-flows (``exact``); and, since latency may
 make another cut decide, those around sites, servers (nodes joined by faster links than those between them), single
@@ -60,7 +61,7 @@ from .copies import Copies, copies_bound
 from .covers import Covers, covers_bound
 from .cuts import cut_bounds, turned_cut_bounds
 from .exact import Bottleneck, bottleneck
-from .growth import growth_bound
+from .growth import growth_bound, growth_of_copies
 from .jobs import least_mean
 from .latency import delayed_between_stores, distances, latency_path
 from .lengths import Lengths, best_lengths, length_bound
@@ -151,8 +152,9 @@ def _bounds(topology: Topology, workload: Workload, chunk_bytes: float | None, w
     stored = storing_bound(given.at_best, workload, known_s) if chunk_bytes is None else None
     best |= {stored.kind: stored} if stored is not None else {}
     if not given.changes:
-        growth = growth_bound(given, workload, known_s)
-        best |= {growth.kind: growth} if growth is not None else {}
+        for growth in (growth_bound(given, workload, known_s), growth_of_copies(given, workload, known_s)):
+            if growth is not None and (growth.kind not in best or growth.seconds > best[growth.kind].seconds):
+                best[growth.kind] = growth
     integrals = integral_bounds(given, workload, tuple(best.values())) if given.changes else []
     if given.changes:
         at_best = ", if each link always had the largest bandwidth that it ever has"

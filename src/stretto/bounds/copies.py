@@ -35,7 +35,7 @@ import numpy as np
 
 from ..model.arrays import Bool, Float64, Int32, Int64
 from ..model.collective import Collective
-from ..model.topology import ROUTER, Topology
+from ..model.topology import Topology
 from .feeding import feeding_bound
 from .latency import distances
 from .telling import Telling, between_sizes, passing, whole_steps
@@ -123,7 +123,7 @@ def _fed(net: Topology, c: Collective, from_s: float) -> Copies | None:
 
 def _serves(net: Topology) -> bool:
     """Whether messages cost, each has one sender and one receiver, and only accelerators store."""
-    several = net.replicates.any() or net.reduces.any() or (net.forwarding == ROUTER).any()
+    several = net.replicates.any() or net.reduces.any() or not (net.store_and_forward | net.is_switch).all()
     return bool(net.message_s.all() and not several and not net.planes and not net.changes)
 
 
