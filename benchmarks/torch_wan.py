@@ -3,9 +3,10 @@
 Two ranks, or two sites of two ranks, whose link of 4 MB/s caps each flow at an eighth (``capped``), loses 1 % of
 packets of 1,500 bytes at a round trip of 100 ms (``lossy``), or does neither (``clean``, a round trip of 40 ms). A
 process passes the packets on and does all that; the kernel's token buckets are the bandwidths. No topology is given:
-stretto measures the network, and how many connections a pair needs. Both backends run in the same processes, repeat by
-repeat. Prints what share of the link each has (the bytes that must cross it, over its bandwidth and the time), seconds,
-and gloo's time over stretto's; writes benchmarks/out/torch_wan.json.
+stretto measures the network, and how many connections a pair needs. Its better plans are awaited before anything
+counts (``--first``: first plans are used). Both backends run in the same processes, repeat by repeat. Prints what share
+of the link each has (the bytes that must cross it, over its bandwidth and the time), seconds, and gloo's time over
+stretto's; writes benchmarks/out/torch_wan.json.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ ROUGH = {"clean": {}, "capped": {"cap": LINK / 8, "packet_bytes": 1500}, "lossy"
 LATENCY_MS = {"clean": 20, "capped": 20, "lossy": 50}
 BACKENDS = ("gloo", "stretto")
 KINDS = ("allreduce", "broadcast")
+CHANGES, PLANNED_S = 5, 90
+"""Calls after which all ranks have changed to a better plan that is there, and seconds that may take to make."""
 OUT = Path(__file__).parent / "out"
 
 
@@ -42,6 +45,19 @@ def worker(rank: int, ranks: int, folder: str, size: int, repeats: int, kinds: l
     if "stretto" in backends:
         dist.barrier(group=groups["stretto"])
     measuring_s = time.perf_counter() - began
+
+    def call(kind: str, name: str) -> None:
+        if kind == "allreduce":
+            dist.all_reduce(tensor, group=groups[name])
+        else:
+            dist.broadcast(tensor, 0, group=groups[name])
+
+    if "stretto" in backends and os.environ["STRETTO_EFFORT"] != "none":
+        for kind in kinds * 2:
+            call(kind, "stretto")
+        await_plans(rank, kinds)
+        for kind in kinds * CHANGES:
+            call(kind, "stretto")
     for repeat in range(-1, repeats):  # the first connects and plans
         for kind in kinds:
             for name in backends:
@@ -50,10 +66,7 @@ def worker(rank: int, ranks: int, folder: str, size: int, repeats: int, kinds: l
                 tensor.fill_(1.0)
                 dist.barrier()
                 wall, cpu = time.perf_counter(), time.process_time()
-                if kind == "allreduce":
-                    dist.all_reduce(tensor, group=groups[name])
-                else:
-                    dist.broadcast(tensor, 0, group=groups[name])
+                call(kind, name)
                 ended, cpu = time.perf_counter(), time.process_time() - cpu
                 assert bool((tensor == (ranks if kind == "allreduce" else 1)).all()), f"{name} ended with wrong numbers"
                 if repeat >= 0:
@@ -68,6 +81,19 @@ def worker(rank: int, ranks: int, folder: str, size: int, repeats: int, kinds: l
     dist.destroy_process_group()
 
 
+def await_plans(rank: int, kinds: list[str]) -> None:
+    """Return at all ranks when better plans have been made, as the folder of kept plans says."""
+    import torch
+    import torch.distributed as dist
+
+    until, there = time.monotonic() + PLANNED_S, torch.zeros(1)
+    while not there.item():
+        time.sleep(1)
+        made = all(any(Path(os.environ["STRETTO_CACHE"]).glob(f"*-{kind}-*.plan")) for kind in kinds)
+        there.fill_(float(made or time.monotonic() > until))
+        dist.broadcast(there, 0)
+
+
 def topology(sites: bool, latency_ms: float) -> str:
     if not sites:
         return f"line:2?bandwidth={LINK:.0f}B/s&latency={latency_ms}ms"
@@ -75,7 +101,9 @@ def topology(sites: bool, latency_ms: float) -> str:
     return f"sites:2,2?bandwidth=20MB/s&router_bandwidth=20MB/s&latency=0s&{wan}"
 
 
-def measured(case: str, sites: bool, size: int, repeats: int, kinds: list[str], backends: list[str]) -> list[dict]:
+def measured(
+    case: str, sites: bool, size: int, repeats: int, kinds: list[str], backends: list[str], effort: str
+) -> list[dict]:
     """Rows of one network."""
     from stretto import emulator
     from stretto.topologies import load_topology
@@ -88,8 +116,9 @@ def measured(case: str, sites: bool, size: int, repeats: int, kinds: list[str], 
     }
     rough = dict.fromkeys(wan, emulator.Rough(**ROUGH[case]))
     nodes = net.accelerators.tolist()
-    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "STRETTO_EFFORT": "none"}
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "STRETTO_EFFORT": effort}
     with tempfile.TemporaryDirectory() as folder, emulator.built(net, relayed=True, rough=rough) as places:
+        environment["STRETTO_CACHE"] = f"{folder}/plans"
         tail = [str(len(nodes)), folder, str(size), str(repeats), ",".join(kinds), ",".join(backends)]
         commands = [
             ["ip", "netns", "exec", places[v].argument, "env", f"STRETTO_HOST={places[v].host}",
@@ -132,13 +161,15 @@ def main() -> None:
     parser.add_argument("--size", type=float, default=16e6, help="bytes")
     parser.add_argument("--kinds", default=",".join(KINDS), help="by comma")
     parser.add_argument("--alone", action="store_true", help="without gloo, which is slow where flows are capped")
+    parser.add_argument("--first", action="store_true", help="by first plans")
     arguments = parser.parse_args()
+    effort = "none" if arguments.first else "normal"
     backends = list(BACKENDS[arguments.alone :])
     rows = [
         row
         for case in ([arguments.only] if arguments.only else ROUGH)
         for row in measured(
-            case, arguments.sites, int(arguments.size), arguments.repeats, arguments.kinds.split(","), backends
+            case, arguments.sites, int(arguments.size), arguments.repeats, arguments.kinds.split(","), backends, effort
         )
     ]
     table(rows)
