@@ -15,6 +15,7 @@ from stretto.topologies import load_topology
 
 torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install 'stretto[torch]'")
 
+from stretto.measure.ladder import congestion_of  # noqa: E402
 from stretto.torch.collectives import Collectives  # noqa: E402
 from stretto.torch.lanes import VARIABLE, wanted  # noqa: E402
 from stretto.torch.links import Links  # noqa: E402
@@ -35,8 +36,9 @@ def test_other_values_are_refused_by_name(text):
         wanted({VARIABLE: text}, measures=False)
 
 
-def connected(values: list[str], monkeypatch: pytest.MonkeyPatch) -> list[list[Lanes]]:
-    """For each of two ranks of a named network, whose flows are capped, the connections to the other one after a sum."""
+def connected(values: list[str], monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """For each of two ranks of a named network, whose flows are capped, the congestion controls of the connections to
+    the other one after a sum, that for messages first."""
     store, net = torch.distributed.HashStore(), load_topology(f"fullmesh:2?bandwidth={LINK:.0f}B/s&latency=2ms")
     links = []
     with emulator.built(net, relayed=True, rough={(0, 1): Rough(cap=LINK / 8)}) as places:
@@ -44,7 +46,7 @@ def connected(values: list[str], monkeypatch: pytest.MonkeyPatch) -> list[list[L
             monkeypatch.setenv(VARIABLE, value)
             links.append(Links(store, Library(net, range(2), r, effort=None), places[r].host, False, timeout_s=60))
 
-        def rank(r: int) -> list[Lanes]:
+        def rank(r: int) -> list[str]:
             emulator.enter(places[r].argument)  # a namespace is a thread's own
             collectives = Collectives(links[r]._library, links[r])
             try:
@@ -53,7 +55,8 @@ def connected(values: list[str], monkeypatch: pytest.MonkeyPatch) -> list[list[L
                     "allreduce", {0: total}, {0: total}, [ELEMENTS], 60.0, op=torch.distributed.ReduceOp.SUM
                 )
                 assert bool((total == 3.0).all())
-                return links[r].mesh().peers[1 - r][0].lanes
+                connections = [links[r].everyone()[1 - r].line.connection, *links[r].mesh().peers[1 - r][0].lanes]
+                return [congestion_of(c.sock) for c in connections]
             finally:
                 collectives.close()
                 links[r].close()
@@ -63,10 +66,16 @@ def connected(values: list[str], monkeypatch: pytest.MonkeyPatch) -> list[list[L
 
 
 @NEEDS_NAMESPACES
-@pytest.mark.parametrize(("value", "least", "most"), [("3", 3, 3), ("measure", 8, 16)])
-def test_pairs_of_a_named_network_get_the_connections_that_are_asked_for(value, least, most, monkeypatch):
-    lanes = connected([value] * 2, monkeypatch)
-    assert len(lanes[0]) == len(lanes[1]) and least <= len(lanes[0]) <= most
+def test_pairs_of_a_named_network_get_the_connections_that_are_asked_for_and_messages_their_congestion_control(
+    monkeypatch,
+):
+    assert connected(["3:reno"] * 2, monkeypatch) == [["reno"] * 4] * 2
+
+
+@NEEDS_NAMESPACES
+def test_pairs_of_a_named_network_get_the_connections_that_they_need(monkeypatch):
+    here, there = connected(["measure"] * 2, monkeypatch)
+    assert len(here) == len(there) and 1 + 8 <= len(here) <= 1 + 16
 
 
 @NEEDS_NAMESPACES

@@ -83,8 +83,8 @@ class _Climb:
         falls: the direction that decides: False from the lower rank to the higher one, True back.
         unsent_bytes: see :class:`.Effort`.
         connections, congestion: what is measured next.
-        kept: whether that is what seems to be enough, whose rate is kept; measured in both directions if no other pair
-            sends at once.
+        kept: whether that is what seems to be enough, whose rate is kept.
+        last: whether it is enough, and only its other direction is to be measured.
         least: the fewest connections that seemed to be enough.
         found: what was carried, by connections and congestion control.
     """
@@ -96,14 +96,15 @@ class _Climb:
     connections: int = 1
     congestion: str = ""
     kept: bool = False
+    last: bool = False
     least: int = 1
     ended: bool = False
     found: dict[tuple[int, str], Rates] = field(default_factory=dict)
 
     @property
-    def measures(self) -> tuple[bool, ...]:
-        """The directions that are measured next."""
-        return (False, True) if self.kept and self.flows == 1 else (self.falls,)
+    def direction(self) -> bool:
+        """The direction that is measured next, as ``falls``."""
+        return self.falls != self.last
 
     @property
     def effort(self) -> Effort:
@@ -116,8 +117,14 @@ class _Climb:
         now = self.connections, self.congestion
         before = self.found.get(now, (0.0, 0.0))
         self.found[now] = max(there, before[0]), max(back, before[1])
+        if self.last:
+            self.ended = True
+            return
         if self.kept:
-            self._end(now)
+            if self._chosen(now):
+                way = self.found[self.connections, self.congestion]
+                self.last = self.flows == 1 and not way[not self.falls]  # else all pairs together show it
+                self.ended = not self.last
             return
         if now == (1, "") and self.usable:
             self.congestion = LOSSY
@@ -129,17 +136,17 @@ class _Climb:
             self.connections = self.least = self._enough()
             self.kept = True
 
-    def _end(self, now: tuple[int, str]) -> None:
-        """End with what was just measured, or with half as many, or try twice as many."""
+    def _chosen(self, now: tuple[int, str]) -> bool:
+        """Whether what was just measured is enough, or half as many are; else twice as many are next."""
         half = self.connections // 2, self.congestion
         if self.connections > self.least and self._carried(now) < GAIN * self._carried(half):
             self.connections //= 2
-            self.ended = True
-            return
+            return True
         enough = self._enough() <= self.connections and GAIN * self._carried(now) >= self._most
-        self.ended = enough or self.connections == LADDER[-1]
-        if not self.ended:
-            self.connections *= 2
+        if enough or self.connections == LADDER[-1]:
+            return True
+        self.connections *= 2
+        return False
 
     def _enough(self) -> int:
         """The fewest connections that should carry the most that was seen."""
@@ -209,7 +216,8 @@ def use_congestion(sockets: Iterable[Wire], name: str) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
 
 
-def _congestion(sock: Wire) -> str:
+def congestion_of(sock: Wire) -> str:
+    """The congestion control of a connection over the network."""
     return bytes(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)).rstrip(b"\0").decode()
 
 
@@ -217,7 +225,7 @@ def _over_network(sock: Wire) -> bool | None:
     """Whether a connection can use ``LOSSY`` and does not yet; None if it stays within its machine."""
     if sock.family == socket.AF_UNIX:
         return None
-    now = _congestion(sock)
+    now = congestion_of(sock)
     if now == LOSSY:
         return False
     with contextlib.suppress(OSError):
@@ -244,23 +252,23 @@ def _measured(
     rank: int, going: Mapping[tuple[int, int], _Climb], name: str, latency_s: Mapping[tuple[int, int], float],
     widening: Widening, share: Callable[[str, Any], list[Any]], timeout_s: float,
 ) -> dict[tuple[int, int], tuple[float, float]]:  # fmt: skip
-    """Bytes/s of each pair with as many connections as are next, from the lower rank to the higher one and back; 0 in a
-    direction in which it does not climb."""
+    """Bytes/s of each pair with as many connections as are next, from the lower rank to the higher one and back; 0 in
+    the direction that it does not measure now."""
     mine = {(a if b == rank else b): climb for (a, b), climb in going.items() if rank in (a, b)}
     widening.open(name, {peer: climb.connections for peer, climb in mine.items()})
     came: list[list[Received]] = []
     for falls in (False, True):
-        if not any(falls in climb.measures for climb in going.values()):
+        if all(climb.direction != falls for climb in going.values()):
             came.append([])
             continue
         share(f"begin {name}, {falls}", None)
         part = Received([], 0, 0.0)
         for peer, climb in mine.items():
-            if falls not in climb.measures:
+            if climb.direction != falls:
                 continue
             sockets = widening.sockets(peer)[: climb.connections]
             if (1, LOSSY) in climb.found and not climb.congestion:  # it gained nothing: as new connections are
-                use_congestion(sockets[:1], _congestion(widening.sockets(peer)[-1]))
+                use_congestion(sockets[:1], congestion_of(widening.sockets(peer)[-1]))
             else:
                 use_congestion(sockets, climb.congestion)
             ends = {(peer, i): sock for i, sock in enumerate(sockets)}
@@ -271,6 +279,6 @@ def _measured(
     rates = {}
     for (a, b), climb in going.items():
         seconds = climb.effort.stream_s(latency_s[a, b])
-        there = rate([came[False][b]], seconds)[0] if False in climb.measures else 0.0
-        rates[a, b] = there, rate([came[True][a]], seconds)[0] if True in climb.measures else 0.0
+        carried = rate([came[climb.direction][a if climb.direction else b]], seconds)[0]
+        rates[a, b] = (0.0, carried) if climb.direction else (carried, 0.0)
     return rates

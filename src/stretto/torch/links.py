@@ -16,6 +16,7 @@ from typing import Any
 from torch.distributed import PrefixStore
 
 from ..choose.library import Library
+from ..measure.ladder import congestion_of, use_congestion
 from ..model.errors import InputError, PeerFailed
 from ..model.measurements import Lanes
 from ..model.plan import Plan
@@ -298,6 +299,9 @@ class Links:
                 library.learn(measure(library.rank, library.size, *rest))
             else:
                 measure_lanes(library.rank, library.size, *rest, library.sites)
+        for r, sock in self._sockets(mesh).items():
+            if sock.family != socket.AF_UNIX:  # messages have a connection of their own
+                use_congestion([self._messages[r].line.connection.sock], congestion_of(sock))
         mesh.serve()
 
     @contextlib.contextmanager
