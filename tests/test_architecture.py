@@ -46,7 +46,7 @@ KNOWS = {
     "lower": {"model", "kernels", "simulate"},
     "runtime": {"model", "kernels", "lower"},
     "measure": {"model", "topologies", "formats", "runtime"},
-    "torch": {"model", "choose", "lower", "topologies", "runtime", "measure"},
+    "torch": {"model", "choose", "lower", "topologies", "runtime", "measure", "service"},
     "torchft": {"model", "choose", "runtime", "torch"},
     "emulator": {"model", "lower", "runtime", "simulate"},
     "formats": {"model", "kernels", "topologies"},

@@ -12,6 +12,7 @@ pytest.importorskip("alembic")
 import stretto as st
 from stretto.formats.native import plan_from_text
 from stretto.model.errors import InputError
+from stretto.model.part_plans import part_of
 from stretto.service import holding, jobs, networks, published
 from stretto.service.database import Database, NotLeader
 from stretto.service.documents import parse_job
@@ -22,7 +23,6 @@ from stretto.service.planner import Planner, Settings
 from stretto.service.publishing import Publishing
 from stretto.service.telemetry.samples import CAPACITY, Sample
 from stretto.service.times import keep_times, parse_times, times_of
-from stretto.service.together import part_of
 from stretto.simulate import simulate
 from stretto.verify import verify
 

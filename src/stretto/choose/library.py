@@ -143,6 +143,9 @@ class Library:
         rank: the position of this rank among them.
         message_s: seconds that a message costs those who run the plans, at least, on every link.
         effort: of better plans; None if there are to be none.
+
+    Attributes:
+        unknown: whether no topology was given.
     """
 
     def __init__(
@@ -155,6 +158,7 @@ class Library:
         effort: str | None = EFFORT,
     ) -> None:
         self.tuning, self.message_s, self.effort = tuning, message_s, effort
+        self.unknown = topology is None
         self.learn(joined_by_one_switch(len(ranks)) if topology is None else topology)
         # the direct network and the programs name the ranks of the group by their nodes
         self.nodes = list(range(len(ranks))) if topology is None else [int(topology.accelerators[r]) for r in ranks]

@@ -31,6 +31,12 @@ class Trace:
     arrived_s: dict[int, float] = field(default_factory=dict)
     cpu_s: float = 0.0
 
+    @property
+    def spans_s(self) -> float:
+        """Seconds from the first byte that this node sent or got to the last one; 0 if there were none."""
+        first = min((*self.sent_s.values(), *self.coming_s.values()), default=0.0)
+        return max((*self.gone_s.values(), *self.arrived_s.values()), default=0.0) - first
+
 
 class Wait(NamedTuple):
     """A transfer that had all but its circuit, from when to when, seconds from the start of the run."""

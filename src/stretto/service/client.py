@@ -15,8 +15,10 @@ import gzip
 import http.client
 import json
 import os
+import socket
 import ssl
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -72,6 +74,7 @@ class Controller:
             except OSError as error:  # ssl.SSLError is one
                 raise InputError(f"cannot be used: {error.strerror or error}", authorities) from None
         self._connections: dict[str, http.client.HTTPConnection] = {}
+        self._left = False
 
     @classmethod
     def from_environment(cls) -> Controller | None:
@@ -121,9 +124,10 @@ class Controller:
         """A job: what was said of it, its status, and the versions of its plan."""
         return self._ask("GET", f"/jobs/{quote(name, '')}")
 
-    def put_job(self, name: str, job: Mapping[str, Any]) -> Any:
-        """Make or replace a job."""
-        return self._ask("PUT", f"/jobs/{quote(name, '')}", job)
+    def put_job(self, name: str, job: Mapping[str, Any], expected: int | None = None) -> Any:
+        """Make or replace a job; ``expected`` as of :meth:`put_network`."""
+        headers = {} if expected is None else {"If-Match": f'"{expected}"'}
+        return self._ask("PUT", f"/jobs/{quote(name, '')}", job, headers)
 
     def report_times(self, name: str, version: int, collectives: Sequence[Mapping[str, Any]]) -> Any:
         """Report how long a job's collectives took by a version of its plan.
@@ -187,6 +191,14 @@ class Controller:
             connection.close()
         self._connections.clear()
 
+    def leave(self) -> None:
+        """End the call that another thread waits in, which raises ControllerGone, and all later ones."""
+        self._left = True
+        for connection in [*self._connections.values()]:
+            if (sock := connection.sock) is not None:
+                with suppress(OSError):  # it has ended
+                    socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
     def _ask(
         self, method: str, path: str, said: Any = None, headers: Mapping[str, str] | None = None, wait_s: float = 0.0
     ) -> Any:
@@ -222,6 +234,8 @@ class Controller:
             for fresh in (False, True):  # a connection that was kept may have ended meanwhile
                 if not fresh and url not in self._connections:
                     continue
+                if self._left:
+                    raise ControllerGone("this client has left")
                 try:
                     return self._exchange(self._connection(url, fresh, wait_s), method, path, body, every)
                 except (OSError, http.client.HTTPException) as error:

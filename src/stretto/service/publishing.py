@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from sqlalchemy import Connection, Row
 
+from ..model.part_plans import part_of
 from ..model.plan import Plan
 from ..model.timeline import Timeline
 from ..model.units import format_time
@@ -36,7 +37,7 @@ from .published import (
 )
 from .requests import digest_of, job_document, together_document
 from .states import State, Task
-from .together import job_part, part_of, plan_together
+from .together import job_part, plan_together
 from .weighing import mean_s
 
 MOST_NAMED = 5

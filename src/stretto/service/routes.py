@@ -227,6 +227,7 @@ def delete_job(call: Call) -> Answer:
 def post_times(call: Call) -> Answer:
     """Keep how long a job's collectives took."""
     name, given = call.names["name"], parse_times(call.data)
+    call.speak_for(name)
     with call.write(noted=False) as connection:
         keep_times(connection, name, given, time.time())
     return Answer(202, {"kept": len(given.collectives)})

@@ -34,6 +34,8 @@ class Word(IntEnum):
     SUSPECT = 8
     SLOW = 9
     FAST = 10
+    GAVE = 11
+    """What a link gave, for a controller: in the place of the shape the link's ends, and its bytes/s."""
 
 
 @dataclass

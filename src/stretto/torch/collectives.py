@@ -23,6 +23,7 @@ from ..runtime.native.engine import Engine
 from ..runtime.native.inputs import Places
 from ..runtime.native.runs import Run
 from .calls import code_of
+from .job import Job as AtController
 from .links import Links
 from .plans import Plans
 from .tensors import OPS, array_of, divide, number_type, plain, plain_copy, reducer
@@ -68,9 +69,9 @@ class Collectives:
         traces: where it says what they did.
     """
 
-    def __init__(self, library: Library, links: Links) -> None:
+    def __init__(self, library: Library, links: Links, job: AtController | None = None) -> None:
         self._library, self._links = library, links
-        self.plans = Plans(library, links)
+        self.plans, self._timed = Plans(library, links, job=job), job is not None
         self._jobs: dict[Any, Job] = {}
         self._last: Run | None = None
         self._unseen: tuple[str, int, Job, Run] | None = None
@@ -141,7 +142,8 @@ class Collectives:
             call = code_of(function or kind, operation, dtype, root, known, recipe.digest)
             low, high = recipe.cut.edges(counts)
             number = number_type(dtype)
-            watched = not direct and not self._library.assumed and size * len(elements) >= LEAST_BYTES
+            looks = not direct and (self._timed or not self._library.assumed)
+            watched = looks and size * len(elements) >= LEAST_BYTES
             job = self._jobs[key] = Job(recipe, low, high, number, reduce, call, size, watched)
         return job
 

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ..choose.library import Library, effort_from_environment, from_environment
+from ..choose.library import Library, effort_from_environment
 from ..model.errors import PeerFailed, Unsupported
 from ..model.kinds import BY_NAME
 from ..model.targets import MESSAGE_S
@@ -29,6 +29,7 @@ from .backends import configured
 from .between_sites import BetweenSites
 from .calls import FUNCTIONS
 from .collectives import Call, Collectives
+from .job import library_of_group
 from .links import Links, own_part, world_of
 from .measuring import Known
 from .monitored import MonitoredBarrier
@@ -69,16 +70,15 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._timeout_s = timeout.total_seconds()
         if earlier is None:
             world = dist.get_world_size() if dist.is_initialized() else size
-            library = from_environment(ranks, rank, world, MESSAGE_S)
+            library, job = library_of_group(store, ranks, rank, world, MESSAGE_S)
         else:
-            library = Library(None, ranks, rank, message_s=MESSAGE_S, effort=effort_from_environment())
+            job, library = None, Library(None, ranks, rank, message_s=MESSAGE_S, effort=effort_from_environment())
         if library.controller is not None and dist.is_initialized():
             raise Unsupported("optical planes serve one group: on them all collectives are of the first, of all ranks")
         host = host or os.environ.get("STRETTO_HOST") or own_address(os.environ.get("MASTER_ADDR", "127.0.0.1"))
-        measures = earlier is not None or not os.environ.get("STRETTO_TOPOLOGY")
         known = earlier or _KNOWN.setdefault(common, Known(forgets=False))
-        self._links = Links(store, library, host, measures, self._timeout_s, known, common)
-        self._collectives = Collectives(library, self._links)
+        self._links = Links(store, library, host, library.unknown, self._timeout_s, known, common)
+        self._collectives = Collectives(library, self._links, job)
         own = weakref.ref(self)  # the finalizer has the parts, and must not keep the group
         self._order = Order(f"stretto-{rank}", self._links.blame)
         self._links.on_failure = self._order.note

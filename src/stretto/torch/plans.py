@@ -14,6 +14,9 @@ What links give is compared with the plan (:mod:`.slowness`). A rank to which a 
 fast again, tells rank 0, which plans for what the link gave (:mod:`.adapting`), and lets all ranks change to the new
 plans as above: to quick ones at once, and to better ones as after the second call.
 
+Where a controller plans for the group (:mod:`.agent`), better plans come from it alone, and ranks tell rank 0 what
+links give for the controller's sake (:mod:`.link_rates`). While it is gone, rank 0 makes plans itself.
+
 The calls of a shape come in the same order at all ranks, so their numbers agree. Nobody changes before rank 0 has said
 so: if it leaves, or a rank leaves that has not counted, or cannot use the new plan, all go on by the old one.
 """
@@ -22,13 +25,14 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from queue import SimpleQueue
 from typing import Any
 
 from ..choose.expected import ends_sooner
+from ..choose.given import Given
 from ..choose.kept import Kept, packed, unpacked
 from ..choose.library import Library, Recipe
 from ..choose.planning import planner
@@ -38,10 +42,14 @@ from ..model.kinds import KINDS
 from ..model.topology import Topology
 from ..runtime.recorded import Trace
 from .adapting import Adapted
+from .agent import Agent
 from .changes import MOST_RATIO, NEVER, NOTE, RATIO_UNIT, TAG, Round, Use, Word
 from .first_plans import FirstPlans
+from .job import Job
+from .link_rates import LinkRates
 from .links import Links
 from .slowness import SUSPECTED, Slowness
+from .worker import Worker
 
 SLACK = 2
 """Calls of a shape that a rank may begin by the old plan after it has counted. One round of notes takes about as long
@@ -53,28 +61,31 @@ ASKED_AT = 2
 LOOK_S = 0.5
 """Seconds between two looks at whether the others are there, for a call that waits."""
 
-END_S = 5.0
-"""Seconds that the thread which prepares plans gets to end."""
-
 
 class Plans:
     """The plans of a group at one rank.
 
     Args:
         kept: the plans on disk; they are read at rank 0 alone.
+        job: what the group is at a controller; None without one.
     """
 
-    def __init__(self, library: Library, links: Links, kept: Kept | None = None) -> None:
+    def __init__(self, library: Library, links: Links, kept: Kept | None = None, job: Job | None = None) -> None:
         self._library, self._links = library, links
         self._first_plans = FirstPlans(library, links, kept or Kept.from_environment())
         self._changed = threading.Condition()
         self._uses: dict[Shape, Use] = {}
         self._rounds: dict[Shape, Round] = {}
-        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._worker = Worker("plans of a group", self._failed)
         self._closed, self._slowness, self._adapted = False, Slowness(), Adapted(library)
         self._planned_for: dict[Shape, Topology | None] = {}  # of shapes that were planned anew for slow links
         self._offers: dict[Shape, Callable[[], None]] = {}  # better plans that came while their shape was changing
+        self._told_rates = LinkRates(library) if job is not None else None
+        self._agent: Agent | None = None
+        self._taken: dict[Shape, Given] = {}  # plans of the controller that were proposed last
+        if job is not None and library.rank == 0:
+            news, back, gone = (partial(self._later, do) for do in (self._take_all, self._return, self._plan_alone))
+            self._agent = Agent(job, library, self._say, news, back, gone)
         links.inbox.listeners[TAG] = self._hear
 
     def waits(self, kind: str, size_bytes: int, root: int, direct: bool) -> bool:
@@ -114,8 +125,14 @@ class Plans:
 
     def _lead(self, use: Use) -> None:
         """At rank 0, when a call begins: see to the plans that are to come."""
-        if self._library.effort is not None and use.begun == ASKED_AT and not self._first_plans.kept(use.shape):
-            self._later(partial(self._ask, use.shape))
+        agent, shape = self._agent, use.shape
+        if agent is not None:
+            agent.begin()
+            if (given := agent.newest.get(shape)) is not None and given is not self._taken.get(shape):
+                self._later(partial(self._take, shape))
+        if use.begun == ASKED_AT and not (agent is not None and agent.want(shape)):
+            if self._library.effort is not None and not self._first_plans.kept(shape):
+                self._later(partial(self._ask, shape))
         if use.shape in self._offers and not self._changing(use):
             self._later(self._offers.pop(use.shape))
         if self._adapted.tick():
@@ -128,12 +145,17 @@ class Plans:
             sizes: bytes of each chunk.
         """
         net = recipe.program.plan.topology  # another one where pieces go straight to their receivers
+        if self._agent is not None:
+            self._agent.took(recipe.digest, trace.spans_s)
         if self._library.assumed or net.planes or net.name != self._library.topology.name:
             return
         for source, ratio, calls in self._slowness.look(recipe, sizes, trace):
             number = self._library.nodes.index(source) << 32 | round(min(ratio, MOST_RATIO) * RATIO_UNIT)
             word = Word.SUSPECT if calls == SUSPECTED else Word.SLOW if ratio < 1 else Word.FAST
             self._answer(word, Shape.of(kind, size_bytes, root), number)
+        if self._told_rates is not None:
+            for source, sink, rate in self._told_rates.note(recipe, self._slowness.ratios, time.monotonic()):
+                self._answer(Word.GAVE, Shape(KINDS[0], sink, source), round(rate))
 
     def load(self) -> None:
         """Connect and measure, and load what the first call needs at this rank."""
@@ -142,12 +164,12 @@ class Plans:
     def close(self) -> None:
         """Change no plan any more."""
         self._first_plans.close()
+        if self._agent is not None:
+            self._agent.close()
         with self._changed:
             self._closed = True
             self._changed.notify_all()
-        self._jobs.put(None)
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(END_S)
+        self._worker.close()
 
     # --- the better plan --------------------------------------------------------------------------
 
@@ -166,7 +188,7 @@ class Plans:
     def _offer(self, shape: Shape, content: bytes, request: PlanRequest) -> None:
         """Propose a better plan, at rank 0, if it was asked for the network as it is known now."""
         use, plan = self._uses[shape], unpacked(content, request.name)
-        if plan is None or use.recipe is None or request.topology is not self._request(shape).topology:
+        if self._led or plan is None or use.recipe is None or request.topology is not self._request(shape).topology:
             return
         if shape in self._planned_for and not ends_sooner(plan, use.recipe.program.plan, 1 / ALIKE):
             return
@@ -174,6 +196,41 @@ class Plans:
             self._offers[shape] = partial(self._offer, shape, content, request)
         else:
             self._propose(shape, content, request.name)
+
+    @property
+    def _led(self) -> bool:
+        """Whether a controller plans for the group now; rank 0 knows."""
+        return self._agent is not None and self._agent.reached
+
+    def _take_all(self) -> None:
+        """There are new plans of the controller, at rank 0."""
+        assert self._agent is not None
+        for shape in [*self._agent.newest]:
+            self._take(shape)
+
+    def _take(self, shape: Shape) -> None:
+        """Propose the newest plan that the controller has given for a shape, at rank 0."""
+        assert self._agent is not None
+        given, use = self._agent.newest.get(shape), self._uses.get(shape)
+        if given in (None, self._taken.get(shape)) or use is None or use.recipe is None or self._changing(use):
+            return  # the next call looks again
+        self._taken[shape] = given
+        if given.plan.digest() != use.recipe.program.plan.digest():
+            name = f"version-{given.version}-{shape.name}"
+            self._propose(shape, packed(name, given.plan), name)
+
+    def _return(self) -> None:
+        """The controller is back, at rank 0: its plans take the place of those that were made meanwhile."""
+        self._adapted, self._planned_for = Adapted(self._library), {}
+        self._taken.clear()
+        self._take_all()
+
+    def _plan_alone(self) -> None:
+        """The controller is gone, at rank 0: make better plans for shapes for which it has given none."""
+        assert self._agent is not None
+        for shape in self._agent.unserved:
+            if self._library.effort is not None and not self._first_plans.kept(shape):
+                self._ask(shape)
 
     def _changing(self, use: Use) -> bool:
         """Whether the ranks are changing the plan of a shape; rank 0 knows."""
@@ -185,7 +242,9 @@ class Plans:
         return asked if self._adapted.network is None else replace(asked, topology=self._adapted.network)
 
     def _adapt(self, word: Word, shape: Shape, rank: int, number: int) -> None:
-        """Hear what a link gave, at rank 0, and plan for it."""
+        """Hear what a link gave, at rank 0, and plan for it, unless a controller does."""
+        if self._led:
+            return
         recipe, nodes, begun = self._uses[shape].recipe, self._library.nodes, self._uses[shape].begun
         source, ratio = number >> 32, (number & 0xFFFFFFFF) / RATIO_UNIT
         plan = None if recipe is None else recipe.program.plan
@@ -252,6 +311,10 @@ class Plans:
         shape = Shape(KINDS[kind % len(KINDS)], size, root)
         if word == Word.PREPARE:
             self._later(partial(self._prepare, shape))
+            return
+        if word == Word.GAVE:
+            if self._agent is not None:
+                self._agent.gave((root, size), rank, float(number))
             return
         if word in (Word.SUSPECT, Word.SLOW, Word.FAST):
             self._later(partial(self._adapt, Word(word), shape, rank, number))
@@ -330,20 +393,11 @@ class Plans:
             self._links.everyone()[0].note(TAG, note)
 
     def _later(self, job: Callable[[], None]) -> None:
-        """Do something in the thread of this group that prepares plans."""
-        with self._changed:
-            if self._thread is None and not self._closed:
-                self._thread = threading.Thread(target=self._work, name="plans of a group", daemon=True)
-                self._thread.start()
-        self._jobs.put(job)
+        self._worker.later(job)
 
-    def _work(self) -> None:
-        while (job := self._jobs.get()) is not None and not self._closed:
-            try:
-                job()
-            except Exception as error:  # calls go on by the plans that they have
-                if not self._closed and not self._links.left:
-                    self._say(f"{type(error).__name__}: {error}")
+    def _failed(self, error: Exception) -> None:
+        if not self._closed and not self._links.left:
+            self._say(f"{type(error).__name__}: {error}")
 
     def _say(self, text: str) -> None:
         print(f"stretto, rank {self._library.rank}: {text}", file=sys.stderr, flush=True)

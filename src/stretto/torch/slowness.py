@@ -40,9 +40,14 @@ class Unlike(NamedTuple):
 
 
 class Slowness:
-    """What one rank has seen."""
+    """What one rank has seen.
+
+    Attributes:
+        ratios: of the last collective by node, how fast its bytes came over what was planned.
+    """
 
     def __init__(self) -> None:
+        self.ratios: dict[int, float] = {}
         self._digest = 0
         self._planned: dict[int, float] = {}
         self._rows: dict[int, list[float]] = defaultdict(list)
@@ -60,7 +65,7 @@ class Slowness:
             self._rows.clear()
             self._fast.clear()
         given = received_rates(recipe, sizes, trace)
-        ratios = {v: rate / self._planned[v] for v, rate in given.items() if v in self._planned}
+        self.ratios = ratios = {v: rate / self._planned[v] for v, rate in given.items() if v in self._planned}
         found = []
         for source in slow_sources(ratios):
             row = self._rows[source]
