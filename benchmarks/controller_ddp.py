@@ -3,8 +3,8 @@
 Ranks train a small model with DDP on a full mesh of emulated links; a controller in rank 0's namespace plans for them.
 The cable between the first two ranks is halved and restored again and again under the running job. For each halving the
 seconds are taken until the first step at which all ranks run by a plan for the halved link, and the times of steps
-after that. A second job then runs on the network that was halved from the start, by the controller's plan for it. Prints
-both, and their ratio; writes benchmarks/out/controller_ddp.json. ``--hold`` is that of ``stretto serve``.
+after that. A second job then runs on the network that was halved from the start, by the controller's plan for it.
+Prints both, and their ratio; writes benchmarks/out/controller_ddp.json. ``--hold`` is that of ``stretto serve``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 
 OUT = Path(__file__).parent / "out"
@@ -30,8 +31,6 @@ def worker(rank: int, ranks: int, folder: str, numbers: int) -> None:
     """One rank: trains until a file says that it is enough, and writes a line for each step."""
     import torch
     import torch.distributed as dist
-
-    faulthandler.dump_traceback_later(14, file=open(f"{folder}/trace{rank}", "w"))
 
     torch.set_num_threads(1)
     dist.init_process_group("stretto", init_method=f"file://{folder}/store", rank=rank, world_size=ranks)
@@ -124,7 +123,7 @@ class Site:
     def step_s(self, since: float) -> list[float]:
         """Seconds of rank 0's steps since a moment."""
         moments = [row[0] for row in self.steps()[0] if row[0] >= since]
-        return [b - a for a, b in zip(moments, moments[1:], strict=False)]
+        return [b - a for a, b in pairwise(moments)]
 
     def end(self) -> None:
         Path(self.folder, "stop").touch()
