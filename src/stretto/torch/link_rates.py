@@ -2,9 +2,9 @@
 as planned again, else every few seconds.
 
 What a rank gets from another one is compared with the plan (:mod:`.slowness`). That share of the bandwidth of the
-narrowest link on the way is what this link gives. Shares between ``SLOW`` and ``FAST`` count as what was planned, unless
-the plan takes the link for a slow one: on a busy machine they waver by that much, and a controller would make plans for
-noise.
+narrowest link on the way is what this link gives. Shares between ``SLOW`` and ``FAST`` count as what was planned,
+unless the plan takes the link for a slow one: on a busy machine they waver by that much, and a controller would make
+plans for noise.
 """
 
 from __future__ import annotations
