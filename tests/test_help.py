@@ -62,7 +62,7 @@ def test_every_option_has_a_group_and_says_what_its_value_is():
     assert options.keys() >= METAVARS.keys() and options.keys() | {"version", "help", "file"} >= WHAT | OUTPUT
     numbers = {name for name, option in options.items() if not (option.is_flag or option.hidden or name in METAVARS)}
     assert numbers == {
-        "cycles", "most_bytes", "points", "port", "proposal", "seed", "servers", "transfers", "version"
+        "cycles", "keep_versions", "most_bytes", "points", "port", "proposal", "seed", "servers", "transfers", "version"
     }  # fmt: skip
 
 

@@ -32,7 +32,8 @@ METAVARS: Mapping[str, str] = {
     "tls_name": "NAME", "address": "URL", "sources": "FILE", "hold": "SECONDS", "gone_after": "SECONDS",
     "watch": "SECONDS", "wait": "SECONDS", "master": "HOST[:PORT]", "connections": "N,...", "load": "SIZE",
     "network": "NAME", "engine": "ENGINE", "command": "COMMAND", "ssh": "COMMAND", "host": "ADDRESS", "paced": "X",
-    "scale": "X", "shrink": "X", "threshold": "X", "least_gain": "X", "rate": "X",
+    "scale": "X", "shrink": "X", "threshold": "X", "least_gain": "X", "rate": "X", "keep": "DAYS",
+    "keep_telemetry": "HOURS",
 }  # fmt: skip
 """What stands for the value of an option; a number N where nothing is said."""
 
