@@ -97,8 +97,8 @@ def _stops(topology: Topology, c: Collective) -> int:
     ends = c.chunk_holders.values, c.chunk_wanted.values
     moves = ends[0] != ends[1]
     nodes, (begins, goals) = topology.node_count, (end[moves].astype(np.int64) for end in ends)
-    links = topology.src.astype(np.int64) * nodes + topology.dst
-    if (topology.forwarding[goals] == ACCELERATOR).all() and np.isin(begins * nodes + goals, links).all():
+    joined = topology.src.astype(np.int64) * nodes + topology.dst
+    if (topology.forwarding[goals] == ACCELERATOR).all() and np.isin(begins * nodes + goals, joined).all():
         return len(goals)  # each by one link
     few = [np.unique(nodes, return_inverse=True) for nodes in ends]
     backward = len(few[0][0]) > len(few[1][0])
