@@ -28,7 +28,7 @@ KNOWS = {
     "symmetry": {"model", "kernels"},
     "bounds": {"model", "kernels", "solvers", "symmetry"},
     "schedule": {"model", "kernels", "simulate", "lower", "solvers"},
-    "planners": {"model", "kernels", "solvers", "simulate", "bounds", "schedule", "symmetry"},
+    "planners": {"model", "kernels", "lower", "solvers", "simulate", "bounds", "schedule", "symmetry"},
     "choose": {
         "model",
         "kernels",

@@ -49,6 +49,8 @@ class Request:
         progress: told now and then how far long work is.
         target: what shall run the plan; None if nothing is known of it. The topology is as the target uses it.
         kept: plans of earlier requests for the same work, which may differ in their targets.
+        one_order: whether plans in which ranks add up in different orders will be left out, so that a planner which
+            compares several of its own should compare the others.
     """
 
     topology: Topology
@@ -58,6 +60,7 @@ class Request:
     progress: Progress | None = None
     target: Target | None = None
     kept: Kept | None = None
+    one_order: bool = False
 
     def tell(self, done: int, total: int, what: str) -> None:
         """Tell :attr:`progress`, if somebody listens."""
@@ -192,7 +195,8 @@ class Entry:
         transfers: ``request -> count``, about how many transfers its plan has.
         cuts: True if it cuts chunks as it needs, so that the chunks of the request matter little.
         compares: True if it compares plans of other planners. It then asks them for plans that the target can run;
-            any other planner plans as if there were no target, and its plan is fitted to the target afterwards.
+            any other planner plans as if there were no target, but for the order of sums, and its plan is fitted to the
+            target afterwards.
         auto: how ``auto`` asks it; None if ``auto`` does not.
         tune: its place among the planners that ``stretto tune`` compares by default, the lowest first; None if it is
             not among them. Of plans that end together the first is kept.

@@ -120,7 +120,8 @@ def _run(spec: str, request: Request, options: Mapping[str, Any]) -> Plan:
     target, budget = request.target, request.budget
     if target is None:
         return _once(spec, options, request)
-    own = request if find(spec.partition("+")[0]).compares else replace(request, target=None)
+    compares = find(spec.partition("+")[0]).compares
+    own = request if compares else replace(request, target=None, one_order=target.same_bits)
     whole = budget.apart()
 
     def make(topology: Topology) -> Plan:
@@ -136,8 +137,14 @@ def _once(spec: str, options: Mapping[str, Any], request: Request) -> Plan:
     """The plan of a spec that begins with a planner, unless an earlier request has made it."""
     if request.kept is None:
         return _by_stages(spec, options, request)
-    key = (spec, repr(sorted(options.items())), request.topology, request.workload, request.seed, request.target)
+    asked = (request.seed, request.target, request.one_order and _sums_for_all(request))
+    key = (spec, repr(sorted(options.items())), request.topology, request.workload, *asked)
     return request.kept.plan(key, request.budget, partial(_by_stages, spec, options, request))
+
+
+def _sums_for_all(request: Request) -> bool:
+    """Whether several ranks want a sum, so that the order of sums matters."""
+    return any(c.traits.reduces_to_all for c in request.workload.collectives)
 
 
 def _by_stages(spec: str, options: Mapping[str, Any], request: Request) -> Plan:

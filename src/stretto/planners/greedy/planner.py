@@ -15,6 +15,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from ...bounds import Bound, bounds, distances
+from ...lower.alike import sums_alike
 from ...model.collective import Collective, Workload
 from ...model.errors import InputError
 from ...model.kinds import EVERY_KIND
@@ -364,7 +365,7 @@ class _Stages:
         return self.best_s > times * self.bound_s
 
     def add(self, plan: Plan | None) -> None:
-        if plan is not None:
+        if plan is not None and not (self.request.one_order and not sums_alike(plan)):
             self.plans.append(plan)
 
     def with_few_tries(self, tries: int) -> Search:
