@@ -4,7 +4,9 @@ A write is one transaction that begins with the fence: it locks the leader's row
 instance that writes. So the writes of all instances follow one another, and an instance that is no longer the leader
 writes nothing, whatever it believes.
 
-While the database is gone one transaction in a second tries whether it is back, and all others fail at once.
+While the database is gone transactions fail at once. Whether it is back is tried once a second: by the next
+transaction, or where :meth:`Database.probe` is called for that, by this alone, so that no request waits for a server
+that hangs.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -105,26 +107,46 @@ class Database:
         with self.read() as connection:
             return str(connection.scalar(select(schema.leader.c.address)) or "")
 
+    def probe(self) -> None:
+        """Try whether a database that was gone is back; from the first call on nothing else tries."""
+        self._outage.probed = True
+        if self._outage.due:
+            with suppress(DatabaseGone), self._outage.noted(tries=True), failures(), self._reads.begin() as connection:
+                connection.execute(select(schema.leader.c.term))
+
     def close(self) -> None:
         self.engine.dispose()
 
 
 class Outage:
-    """Whether the database is gone, as transactions find it."""
+    """Whether the database is gone, as transactions find it.
+
+    Attributes:
+        probed: whether only those who say that they try whether it is back may.
+    """
 
     def __init__(self) -> None:
+        self.probed = False
         self._reason = ""  # why it cannot be used now; "" while it can
         self._again_at, self._trying = 0.0, threading.Lock()
 
+    @property
+    def due(self) -> bool:
+        """Whether it is gone and to be tried again."""
+        return bool(self._reason) and time.monotonic() >= self._again_at
+
     @contextmanager
-    def noted(self) -> Iterator[None]:
+    def noted(self, tries: bool = False) -> Iterator[None]:
         """Note whether what is inside reaches the database.
 
+        Args:
+            tries: whether it is there to try that.
         Raises:
             DatabaseGone: it did not; or it is gone, and somebody else tries or has just tried.
         """
         reason = self._reason
-        if reason and (time.monotonic() < self._again_at or not self._trying.acquire(blocking=False)):
+        may = self.due and (tries or not self.probed)
+        if reason and not (may and self._trying.acquire(blocking=False)):
             raise DatabaseGone(reason)
         try:
             yield

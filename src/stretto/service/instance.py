@@ -182,6 +182,7 @@ class Instance:
     def _lead(self) -> None:
         while not self._ends.wait(LOOK_S):
             try:
+                self.database.probe()
                 self._look()
             except Exception:  # a fault here must not leave the cluster without a leader
                 LOG.exception("the leader's lock cannot be looked at")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from typing import Protocol
 
 from sqlalchemy import Connection, Engine, text
@@ -117,6 +118,8 @@ class AdvisoryLock:
     def release(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
+            with suppress(SQLAlchemyError):  # the end of its session alone would give it back a little later
+                connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": KEY})
             _close(connection)
 
 

@@ -7,6 +7,7 @@ never. So each call has a limit, after which its connection is closed.
 from __future__ import annotations
 
 import math
+import time
 from typing import Any
 
 import psycopg
@@ -19,6 +20,10 @@ from ..model.errors import InputError
 OLDEST = 14
 """The oldest PostgreSQL that is served: it ends sessions of a leader that stands still (``idle_session_timeout``)."""
 
+HANGS_S = 0.5
+"""Seconds after a call without an answer in which no new connection is tried: the pool would make one at once, and the
+caller would wait twice."""
+
 
 def postgres_engine(url: URL, answer_s: float, **how: Any) -> Engine:
     """An engine whose connections fail where the server does not answer.
@@ -29,6 +34,8 @@ def postgres_engine(url: URL, answer_s: float, **how: Any) -> Engine:
         how: for SQLAlchemy's ``create_engine``.
     """
 
+    hung_at = -math.inf  # when a call had no answer last, by the steady clock
+
     class Limited(psycopg.Connection[Any]):  # type: ignore[misc]
         """A connection that ends where the server does not answer."""
 
@@ -36,6 +43,8 @@ def postgres_engine(url: URL, answer_s: float, **how: Any) -> Engine:
             try:
                 return super().wait(gen, interval, answer_s if timeout is None else timeout)
             except _WaitTimeout:
+                nonlocal hung_at
+                hung_at = time.monotonic()
                 self.close()
                 raise psycopg.OperationalError(f"it has not answered within {answer_s:g} s") from None
 
@@ -43,6 +52,8 @@ def postgres_engine(url: URL, answer_s: float, **how: Any) -> Engine:
 
     def connect(_: object, __: object, words: list[Any], named: dict[str, Any]) -> Any:
         # tcp_user_timeout: what was sent is acknowledged by then; 2 s are the least that libpq takes for connecting
+        if time.monotonic() < hung_at + HANGS_S:
+            raise psycopg.OperationalError("it has just not answered another call")
         named = {"connect_timeout": max(2, math.ceil(answer_s)), "tcp_user_timeout": int(1000 * answer_s)} | named
         return Limited.connect(*words, **named)
 
