@@ -12,19 +12,23 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
 OUT = Path(__file__).parent / "out"
 JOB = "training"
-SETTLE_S = 1.0
-"""Seconds of steps by the new plan that are measured."""
+SETTLE_S = 2.0
+"""Seconds in which steps are measured, and those before them in which plans may still become better."""
+START_S, MISSED_S = 60.0, 10.0
+"""Seconds within which a job must begin, and after which a change of plans counts as missed."""
 
 
 def worker(rank: int, ranks: int, folder: str, numbers: int) -> None:
@@ -49,9 +53,11 @@ def worker(rank: int, ranks: int, folder: str, numbers: int) -> None:
             if steps % 10 == 0:  # all stop at the same step
                 stop.fill_(float(rank == 0 and Path(folder, "stop").exists()))
                 dist.all_reduce(stop)
-            uses = [u for u in group._collectives.plans._uses.values() if u.shape.size_bytes > 1 << 16]
-            net = uses[0].recipe.program.plan.topology
-            log.write(json.dumps([time.monotonic(), float(net.bandwidth.min()), uses[0].recipe.digest]) + "\n")
+            uses = [
+                u for s, u in group._collectives.plans._uses.items() if s.kind == "allreduce" and s.size_bytes > 1 << 16
+            ]
+            narrowest = float(uses[0].recipe.program.plan.topology.bandwidth.min())
+            log.write(json.dumps([time.monotonic(), narrowest, uses[0].recipe.digest]) + "\n")
     dist.destroy_process_group()
 
 
@@ -63,7 +69,8 @@ class Site:
         self.folder.mkdir()
         inside = ["ip", "netns", "exec", places[0].argument]
         serve = ["serve", "--host", places[0].host, "--port", "8642", "--insecure", "--data", str(self.folder / "data"),
-                 "--hold", str(arguments.hold), "--effort", arguments.effort, "--json"]  # fmt: skip
+                 "--hold", str(arguments.hold), "--effort", arguments.effort, "--least-gain", "0.01",
+                 "--json"]  # fmt: skip
         log = open(self.folder / "controller.log", "w")  # noqa: SIM115
         self.controller = subprocess.Popen(
             [*inside, sys.executable, "-m", "stretto", *serve], stdout=subprocess.PIPE, stderr=log, text=True
@@ -90,22 +97,17 @@ class Site:
             for text in (Path(self.folder, f"steps{r}").read_text() for r in range(len(self.workers)))
         ]
 
-    def await_plan(self, narrow: float | None, since: float, within_s: float) -> float:
-        """The moment of the first step that all ranks begin by a plan whose narrowest link is about that wide."""
+    def await_plan(self, fits: Callable[[float], bool], since: float, within_s: float) -> float | None:
+        """The moment from which on all ranks run by plans whose narrowest link fits; None if that does not come."""
         until = time.monotonic() + within_s
         while time.monotonic() < until:
-            moments = []
-            for rows in self.steps():
-                rows = [row for row in rows if row[0] > since]
-                at = [i for i, row in enumerate(rows) if narrow is None or abs(row[1] - narrow) < 0.2 * narrow]
-                # the row after a step names the plan by which it ran
-                moments += [rows[at[0] - 1][0] if at[0] else since] if at else []
-            if len(moments) == len(self.workers):
-                return max(moments)
+            moments = [[row[0] for row in rows if row[0] > since and fits(row[1])] for rows in self.steps()]
+            if all(moments):
+                return max(times[0] for times in moments)
             if any(w.poll() is not None for w in self.workers):
                 raise SystemExit(f"a rank ended: {self.folder}")
             time.sleep(0.1)
-        raise SystemExit(f"no plan for {narrow} within {within_s} s; see {self.folder}/controller.log")
+        return None
 
     def widen(self, bandwidth: float) -> float:
         """Change the cable between the first two ranks, both ways; returns the moment."""
@@ -151,23 +153,26 @@ def running(arguments: argparse.Namespace, folder: str) -> dict:
     taken_s, after_s, before_s = [], [], []
     with emulator.built(net) as places:
         site = Site(net, places, folder, arguments, "changing", spec)
-        site.await_plan(None, 0.0, 60.0)
-        time.sleep(3 * SETTLE_S)
+        site.await_plan(bool, 0.0, START_S)
         for _ in range(arguments.halvings):
+            site.await_plan(lambda narrowest: narrowest > 0.95 * wide, time.monotonic(), MISSED_S)
+            time.sleep(SETTLE_S)
             began = time.monotonic()
             time.sleep(SETTLE_S)
             before_s += site.step_s(began)
             at = site.widen(wide / 2)
-            took = site.await_plan(wide / 2, at, 30.0)
-            taken_s.append(took - at)
+            took = site.await_plan(lambda narrowest: narrowest < 0.75 * wide, at, MISSED_S)
+            taken_s.append(math.inf if took is None else took - at)
             time.sleep(SETTLE_S)
-            after_s += site.step_s(took)
-            site.await_plan(wide, site.widen(wide), 30.0)
+            began = time.monotonic()
+            time.sleep(SETTLE_S)
+            after_s += site.step_s(began)
+            site.widen(wide)
         site.end()
         site = Site(net, places, folder, arguments, "planned", str(halved))
         site.widen(wide / 2)
-        site.await_plan(wide / 2, 0.0, 60.0)
-        time.sleep(3 * SETTLE_S)
+        site.await_plan(bool, 0.0, START_S)
+        time.sleep(2 * SETTLE_S)
         began = time.monotonic()
         time.sleep(max(3.0, arguments.halvings * SETTLE_S))
         planned_s = site.step_s(began)
