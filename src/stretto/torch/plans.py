@@ -130,9 +130,8 @@ class Plans:
             agent.begin()
             if (given := agent.newest.get(shape)) is not None and given is not self._taken.get(shape):
                 self._later(partial(self._take, shape))
-        if use.begun == ASKED_AT and not (agent is not None and agent.want(shape)):
-            if self._library.effort is not None and not self._first_plans.kept(shape):
-                self._later(partial(self._ask, shape))
+        if use.begun == ASKED_AT and not (agent is not None and agent.want(shape)) and self._may_ask(shape):
+            self._later(partial(self._ask, shape))
         if use.shape in self._offers and not self._changing(use):
             self._later(self._offers.pop(use.shape))
         if self._adapted.tick():
@@ -204,8 +203,7 @@ class Plans:
 
     def _take_all(self) -> None:
         """There are new plans of the controller, at rank 0."""
-        assert self._agent is not None
-        for shape in [*self._agent.newest]:
+        for shape in [*self._agent.newest] if self._agent is not None else []:
             self._take(shape)
 
     def _take(self, shape: Shape) -> None:
@@ -227,10 +225,13 @@ class Plans:
 
     def _plan_alone(self) -> None:
         """The controller is gone, at rank 0: make better plans for shapes for which it has given none."""
-        assert self._agent is not None
-        for shape in self._agent.unserved:
-            if self._library.effort is not None and not self._first_plans.kept(shape):
+        for shape in self._agent.unserved if self._agent is not None else []:
+            if self._may_ask(shape):
                 self._ask(shape)
+
+    def _may_ask(self, shape: Shape) -> bool:
+        """Whether the planner's process is to make a better plan, if no controller does."""
+        return self._library.effort is not None and not self._first_plans.kept(shape)
 
     def _changing(self, use: Use) -> bool:
         """Whether the ranks are changing the plan of a shape; rank 0 knows."""
