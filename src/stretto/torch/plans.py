@@ -128,9 +128,9 @@ class Plans:
         agent, shape = self._agent, use.shape
         if agent is not None:
             agent.begin()
-            if (given := agent.newest.get(shape)) is not None and given is not self._taken.get(shape):
+            if agent.newest.get(shape) not in (None, self._taken.get(shape)):
                 self._later(partial(self._take, shape))
-        if use.begun == ASKED_AT and not (agent is not None and agent.want(shape)) and self._may_ask(shape):
+        if use.begun == ASKED_AT and not (agent and agent.want(shape)) and self._may_ask(shape):
             self._later(partial(self._ask, shape))
         if use.shape in self._offers and not self._changing(use):
             self._later(self._offers.pop(use.shape))
@@ -219,8 +219,7 @@ class Plans:
 
     def _return(self) -> None:
         """The controller is back, at rank 0: its plans take the place of those that were made meanwhile."""
-        self._adapted, self._planned_for = Adapted(self._library), {}
-        self._taken.clear()
+        self._adapted, self._planned_for, self._taken = Adapted(self._library), {}, {}
         self._take_all()
 
     def _plan_alone(self) -> None:
@@ -230,7 +229,6 @@ class Plans:
                 self._ask(shape)
 
     def _may_ask(self, shape: Shape) -> bool:
-        """Whether the planner's process is to make a better plan, if no controller does."""
         return self._library.effort is not None and not self._first_plans.kept(shape)
 
     def _changing(self, use: Use) -> bool:
@@ -244,13 +242,12 @@ class Plans:
 
     def _adapt(self, word: Word, shape: Shape, rank: int, number: int) -> None:
         """Hear what a link gave, at rank 0, and plan for it, unless a controller does."""
-        if self._led:
-            return
         recipe, nodes, begun = self._uses[shape].recipe, self._library.nodes, self._uses[shape].begun
         source, ratio = number >> 32, (number & 0xFFFFFFFF) / RATIO_UNIT
         plan = None if recipe is None else recipe.program.plan
         links = self._library.topology.link_count
-        if plan is None or plan.topology.link_count != links or source >= len(nodes) or rank >= len(nodes):
+        odd = plan is None or plan.topology.link_count != links or max(source, rank) >= len(nodes)
+        if self._led or plan is None or odd:
             return
         ends = nodes[source], nodes[rank]
         if word == Word.SUSPECT:
@@ -313,9 +310,8 @@ class Plans:
         if word == Word.PREPARE:
             self._later(partial(self._prepare, shape))
             return
-        if word == Word.GAVE:
-            if self._agent is not None:
-                self._agent.gave((root, size), rank, float(number))
+        if word == Word.GAVE and self._agent is not None:
+            self._agent.gave((root, size), rank, float(number))
             return
         if word in (Word.SUSPECT, Word.SLOW, Word.FAST):
             self._later(partial(self._adapt, Word(word), shape, rank, number))
