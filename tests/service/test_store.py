@@ -114,7 +114,7 @@ def test_jobs_have_versions_and_a_network_with_jobs_stays(store):
         networks.put_network(connection, "wan", NET, 1.0)
         assert jobs.put_job(connection, "a", JOB, 1.0) == (1, True)
         assert jobs.put_job(connection, "a", JOB, 1.0) == (1, False)
-        with pytest.raises(Conflict, match="has 1 jobs, such as 'a'"):
+        with pytest.raises(Conflict, match="has the job 'a'; delete first what uses it"):
             networks.delete_network(connection, "wan")
         jobs.delete_job(connection, "a")
         networks.delete_network(connection, "wan")

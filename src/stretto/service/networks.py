@@ -101,7 +101,8 @@ def delete_network(connection: Connection, name: str) -> None:
     network(connection, name)
     users = connection.scalars(select(jobs.c.name).where(jobs.c.network == name, ~jobs.c.deleted)).all()
     if users:
-        raise Conflict(f"network {name!r} has {len(users)} jobs, such as {min(users)!r}; delete them first")
+        others = f" and {len(users) - 1} more" if len(users) > 1 else ""
+        raise Conflict(f"network {name!r} has the job {min(users)!r}{others}; delete first what uses it")
     connection.execute(update(networks).where(networks.c.name == name).values(deleted=True))
     connection.execute(delete(telemetry).where(telemetry.c.network == name))
 
