@@ -81,7 +81,7 @@ def show_network(
         rows = [("version", f"{found['version']}: {found['why']}"), ("size", size)]
         rows += [("differs", f"{said['src']}→{said['dst']}: {_values(said)}") for said in found["overlay"]]
         rows += [
-            (_moment(d["at"]), ("published: " if d["published"] else "") + d["why"]) for d in found["decisions"][:5]
+            (_moment(d["at"]), ("new plans: " if d["published"] else "") + d["why"]) for d in found["decisions"][:5]
         ]
         print_table(f"network {name}", ("", ""), rows)
 
@@ -158,7 +158,8 @@ def show_job(
         status = found["status"] + (f": {found['reason']}" if found["reason"] else "")
         rows = [("network", found["network"]), ("version", str(found["version"])), ("status", status)]
         if found["hold"]:
-            rows.append(("hold", f"{found['hold']['who']} holds its plan since {_moment(found['hold']['at'])}"))
+            who, since = found["hold"]["who"], _moment(found["hold"]["at"])
+            rows.append(("held", f"since {since}" + ("" if who == "anybody" else f", by {who}")))
         if found["proposed"]:
             proposed = found["proposed"]
             rows.append((f"proposal {proposed['proposal']}", f"{_moment(proposed['proposed_at'])}: {proposed['why']}"))
