@@ -15,7 +15,7 @@ import struct
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -24,14 +24,16 @@ from numpy.typing import NDArray
 
 from ...kernels import at_speed, dispatcher, keeps, ready
 from ...lower import Program
+from ...model.arrays import Int64
 from ...model.errors import PeerFailed
 from ..buffers import Array
-from ..mesh import Mesh
+from ..mesh import Connection, Mesh
 from . import compiling, kernel_engine, machine_code
 from . import kernel_layout as at
 from .failures import failure_of
+from .listeners import Listeners
 from .machine import EVENT_BYTES
-from .records import WORD, Ends, address, words
+from .records import NOTHING_SAID, WORD, Ends, Last, address, words
 from .runs import HOLDING, LEAVING, Poll, Run
 from .sums import Sums
 from .templates import Template, column, template_of
@@ -68,31 +70,55 @@ class Engine:
         self._runs: dict[int, deque[Run]] = {}
         self._templates: dict[int, WeakKeyDictionary[Program, Template]] = {}
         self.sums = Sums(lambda: self._help(self._tell_of_sum, "stretto-failed"))
-        self._listeners: dict[int, tuple[Run, Callable[[], None]]] = {}
+        self.listeners = Listeners()
         self._helpers: list[threading.Thread] = []
-        self._ended, told = os.pipe()
-        self._record[at.ENDED // WORD] = self._told_by = told
+        self._record[at.ENDED // WORD] = self.listeners.tells
         self._thread = threading.Thread(target=self._work, name="stretto", daemon=True)
         self._thread.start()
 
     # --- for the threads that call -----------------------------------------------------------------
 
-    def adopt(self, mesh: Mesh) -> Ends:
-        """Serve a mesh from now on."""
-        ends = Ends(mesh)
+    def adopt(
+        self, mesh: Mesh, shared: Mapping[Connection, int] | None = None,
+        numbers: tuple[int, Mapping[int, int]] | None = None,
+    ) -> Ends:  # fmt: skip
+        """Serve a mesh from now on; see :class:`.Ends`. Where it is shared, frames are taken when this returns."""
+        added = -1 if shared is None else self.event()
+        ends = Ends(mesh, shared, numbers, added)
         place = address(ends.group)
         with self._lock:
             self._ends[place], self._runs[place], self._templates[place] = ends, deque(), WeakKeyDictionary()
         mesh.server = _Served(self, ends)
         self._say(kernel_engine.ADD_GROUP, place)
+        if added >= 0:
+            self._await(added)
         return ends
 
-    def release(self, ends: Ends, failure: PeerFailed | None) -> None:
-        """Serve a mesh no more; see :class:`stretto.runtime.mesh.Server`."""
-        if os.getpid() != self.owner:
-            return
-        if threading.current_thread() is self._thread:  # Python collects a group in it, before it can answer
-            self._help(self.release, "stretto-left", ends, failure)
+    def ask(self, command: int, request: Sequence[int]) -> Int64:
+        """Give the loop a command, and wait until it has obeyed; returns the request with an event put in second."""
+        asked = np.array([request[0], event := self.event(), *request[1:]], dtype=np.int64)
+        if not self._stopped:
+            self._say(command, address(asked))
+            self._await(event)
+        return asked
+
+    def defer(self, work: Callable[..., None], *arguments: Any) -> bool:
+        """Let another thread do something if this is the loop's, which cannot wait for its answer; whether it is."""
+        here = threading.current_thread() is self._thread
+        if here:  # Python collects a group in it
+            self._help(work, "stretto-left", *arguments)
+        return here
+
+    def _await(self, event: int) -> None:
+        """Wait for an answer of the loop, and take the event back."""
+        poll = Poll(event, select.POLLIN, 0)
+        while LEAVING.poll(ctypes.byref(poll), 1, 1000) <= 0 and self._thread.is_alive():
+            pass
+        self.give_event(event)
+
+    def release(self, ends: Ends, failure: PeerFailed | None, last: Last = NOTHING_SAID) -> None:
+        """Serve a mesh no more; where groups share its connections, its streams say ``last``."""
+        if os.getpid() != self.owner or self.defer(self.release, ends, failure, last):
             return
         place = address(ends.group)
         with self._lock:
@@ -100,13 +126,8 @@ class Engine:
                 return
             runs = self._runs.pop(place)
             del self._templates[place]
-        event = self.event()
-        request = np.array([place, event], dtype=np.int64)
-        self._say(kernel_engine.DROP_GROUP, address(request))
-        poll = Poll(event, select.POLLIN, 0)
-        while LEAVING.poll(ctypes.byref(poll), 1, 1000) <= 0 and self._thread.is_alive():
-            pass
-        self.give_event(event)
+        text = np.frombuffer(last.text or b"\0", dtype=np.uint8)
+        self.ask(kernel_engine.DROP_GROUP, [place, last.words, last.culprit, len(last.text), address(text)])
         ends.give_back()
         for run in runs:
             if not run.ended:
@@ -204,21 +225,6 @@ class Engine:
         HOLDING.read(event, (ctypes.c_uint8 * 8)(), ctypes.c_size_t(8))
         self._events.append(event)
 
-    def add_listener(self, place: int, run: Run, call: Callable[[], None]) -> None:
-        with self._lock:
-            self._listeners[place] = run, call
-            if not any(thread.name == "stretto-futures" for thread in self._helpers):
-                self._help(self._listen, "stretto-futures")
-
-    def call_listener(self, place: int) -> None:
-        """Call who listens to the run of an address, if it has ended."""
-        with self._lock:
-            run, call = self._listeners.get(place, (None, None))
-            if run is None or call is None or not run.ended:
-                return  # it was called, or this is what another run left at the address
-            del self._listeners[place]
-        call()
-
     def stop(self) -> None:
         """End the threads."""
         self._stopped = True
@@ -226,11 +232,11 @@ class Engine:
         here = threading.current_thread()
         if here is not self._thread:
             self._thread.join()
-        os.close(self._told_by)
+        self.listeners.stop(JOIN_S)
         for thread in self._helpers:
             if thread is not here:
                 thread.join(JOIN_S)
-        for descriptor in (self._commands, self._command, self._ended, *self._events):
+        for descriptor in (self._commands, self._command, *self._events):
             os.close(descriptor)
         self._poller.close()
 
@@ -240,14 +246,11 @@ class Engine:
         self._helpers.append(thread)
         thread.start()
 
-    def _listen(self) -> None:
-        """Call listeners of runs as they end."""
-        while told := os.read(self._ended, WORD):
-            self.call_listener(struct.unpack("q", told)[0])
-
     def _say(self, command: int, place: int) -> None:
         if os.getpid() != self.owner:  # its pipe leads to the loop of another process, which has other addresses
             raise OSError(errno.ESRCH, "a group serves the process that made it, not one that was forked from that")
+        if self._stopped and command != kernel_engine.STOP:  # its pipe's number may be that of another file now
+            raise OSError(errno.EPIPE, "the loop of stretto has ended")
         # without giving up Python's lock: the loop never waits for it before it reads
         while HOLDING.write(self._command, _COMMAND.pack(command, place), ctypes.c_size_t(_COMMAND.size)) < 0:
             if ctypes.get_errno() != errno.EINTR:
@@ -272,8 +275,7 @@ class Engine:
         while place := self._serve(address(self._record)):
             with self._lock:
                 ends, runs = self._ends.get(place), list(self._runs.get(place, ()))
-            if ends is not None:
-                with self._lock:
+                if ends is not None:
                     self._help(self._tell, "stretto-failed", ends, runs)
 
     def _tell(self, ends: Ends, runs: list[Run]) -> None:
@@ -341,10 +343,13 @@ def for_mesh(mesh: Mesh) -> Engine | None:
     few programs does not pay, but ``STRETTO_KERNELS=compiled`` asks for it."""
     if not can_serve(mesh):
         return None
+    served = mesh.server if isinstance(mesh.server, _Served) else None
+    if served is not None and served.ends.shares:
+        return served.engine  # even if it is broken: Python's loop cannot speak for one group alone
     if _ENGINE is not None and _ENGINE.broken is not None:
         return None
-    if isinstance(mesh.server, _Served):
-        return mesh.server.engine
+    if served is not None:
+        return served.engine
     return running() or (hold() if os.environ.get("STRETTO_KERNELS") == "compiled" else None)
 
 

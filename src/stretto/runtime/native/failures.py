@@ -28,8 +28,7 @@ def failure_of(ends: Ends, program: Program | None, block: Int64 | None) -> tupl
         theirs = record[at.CALL // WORD : at.CALL // WORD + 3].tobytes()
         return mesh.differs(peer, int(group[at.DETAIL // WORD]), theirs), peer
     if code == at.TOLD and connection is not None:
-        record = ends.connections[mesh.connections.index(connection)]
-        peer = int(record[at.ROW // WORD])
+        peer = int(group[at.CONDEMNED_NODE // WORD])
         reason = f"{printable(ends.text(ends.place[connection]))} (as {mesh.name(connection.peer)} says)"
         mesh.condemned = peer, reason
     else:

@@ -7,21 +7,27 @@ peers and calls it again.
 
 from __future__ import annotations
 
-from .kernel_chunks import begin_chunks, drop_chunks, finish_chunks
-from .kernel_frames import go_on, look, read, take_frame
+from .kernel_chunks import begin_chunks, finish_chunks
+from .kernel_frames import is_alone, replay, take_frame
 from .kernel_layout import (
-    A_CONNECTION, ACTIVE, AHEAD, AWAITED_COUNT, BEGUN, C_CONNECTION, CALLS, CLOSED, COMMANDS, CONDEMNED,
+    A_CONNECTION, ACTIVE, ADDED, AHEAD, AWAITED_COUNT, BEGUN, C_CONNECTION, CALLS, CLOSED, COMMANDS, CONDEMNED,
     CONNECTION_COUNT, CONNECTIONS, COPY_COUNT, CURRENT, DONE, DONE_AT, ENDED, ENDED_AT, ENDED_WELL, EVENTS, FAILED,
-    FIRST_RUN, GROUP, GROUP_ENGINE, GROUPS, HEADER_READ, HEARD_AT, HEARD_RUN_AT, HELD, IS_ACTIVE, LAST_RUN, LISTENS,
-    LOOK_AT, MAIN, MESSAGE, MISSING_HERE, MOST_COMMANDS, MOST_EVENTS, NEXT_ACTIVE, NEXT_GROUP, NEXT_RUN, NUMBER, OVER,
-    OVER_AT, OWED_CALL, OWES_DONE, OWN_CALL, P_CONNECTION, PARKED, PARKED_COUNT, PART_COUNT, PING_AT, POLLER,
-    R_CONNECTION, READY, RECEIVE_COUNT, RELEASED, REPORTED, RUN, RUN_GROUP, RUNS, S_WAITS, SIGNALS, SIGNALS_HERE,
-    SIGNALS_LEFT, SILENT, START_COUNT, STARTED_AT, STATE, STATUS, STOPS, TAKES_PART, TIMEOUT_NS, TOLD, UNDER_WAY,
-    UNPARKED, UNSENT_COUNT, UNSENT_HERE, WAKE, column,
+    FIRST_RUN, GROUP_ENGINE, GROUPS, HEADER_READ, HEARD_AT, HEARD_RUN_AT, HELD, L_BYTES, LAST_RUN, LISTENS, LOOK_AT,
+    MAIN, MESSAGE, MISSING_HERE, MOST_COMMANDS, MOST_EVENTS, NEXT_GROUP, NEXT_RUN, NEXT_STREAM, NUMBER, OVER, OVER_AT,
+    OWED_CALL, OWES_DONE, OWES_WORD, OWN_CALL, P_CONNECTION, PARKED, PARKED_COUNT, PART_COUNT, PING_AT, POLLER,
+    R_CONNECTION, R_SLOT, READY, RECEIVE_COUNT, RELEASED, REPORTED, RUN, RUN_GROUP, RUNS, S_WAITS, SAID, SIGNALS,
+    SIGNALS_HERE, SIGNALS_LEFT, SILENT, START_COUNT, STARTED_AT, STATUS, STOPS, TAKEN, TAKES_PART, TIMEOUT_NS, TOLD,
+    UNDER_WAY, UNPARKED, UNSENT_HERE, W_HEAD, W_IS_ACTIVE, W_KIND, W_LENGTH, W_NEXT_ACTIVE, W_STATE, W_STREAMS,
+    W_UNSENT_COUNT, W_WRONG, WAKE, WIRE, column,
+)  # fmt: skip
+from .kernel_leaving import drop_group, drop_wires, leave_connections, wake
+from .kernel_reading import go_on, look, read
+from .kernel_rows import closing, fail, is_awaited, is_pending, needs
+from .kernel_sending import (
+    EARLY_BYTES, HEADER_BYTES, PING, SEGMENT_BYTES, STREAM_BYTES, activate, activate_wire, has_room, queue_header,
+    ready, register, say_done, write,
 )  # fmt: skip
 from .machine import EVENT_BYTES, EVENT_DATA, clock_ns, get, give, move, put, take, wait
-from .kernel_rows import closing, fail, is_awaited, is_pending, needs
-from .kernel_sending import PING, activate, has_room, queue_header, ready, register, say_done, write
 
 NEVER = 1 << 62
 PATIENCE_NS = 5_000_000
@@ -31,7 +37,7 @@ PINGS = 4
 LEAST_NS = 1_000_000
 DONE_NS = 2_000_000
 """How long a process waits with the word that it has finished a run: a frame of the next run says so, too."""
-ADD_GROUP, ADD_RUN, DROP_GROUP, STOP = 1, 2, 3, 4
+ADD_GROUP, ADD_RUN, DROP_GROUP, DROP_WIRES, STOP = 1, 2, 3, 4, 5
 """Commands: each is two words, this number and an address."""
 CALLS_KEPT, CALL_BYTES = 64, 24
 NOTHING, READ_ONLY = -1, 1
@@ -45,15 +51,15 @@ def serve(engine: int) -> int:
         told = False
         for i in range(max(count, 0)):
             event = get(engine + EVENTS) + EVENT_BYTES * i
-            c = get(event + EVENT_DATA)
-            if c == 0:
+            w = get(event + EVENT_DATA)
+            if w == 0:
                 told = True
                 continue
             events = get(event) & 0xFF
             if events & ~READ_ONLY:
-                activate(engine, c)
+                activate_wire(engine, w)
             if events & ~4:
-                read(engine, c)
+                read(engine, w)
         if told:  # after the sockets: when a group has been dropped, its records may be gone
             obey(engine)
         now = clock_ns()
@@ -82,10 +88,9 @@ def obey(engine: int) -> None:
             put(address + GROUP_ENGINE, engine)
             put(engine + GROUPS, address)
             for k in range(get(address + CONNECTION_COUNT)):
-                c = get(get(address + CONNECTIONS) + 8 * k)
-                look(engine, c)
-                register(engine, c)
-                activate(engine, c)
+                add_stream(engine, get(get(address + CONNECTIONS) + 8 * k))
+            if get(address + ADDED) >= 0:
+                wake(engine, get(address + ADDED))
         elif command == ADD_RUN:
             group = get(address + RUN_GROUP)
             put(address + NEXT_RUN, 0)
@@ -95,56 +100,37 @@ def obey(engine: int) -> None:
                 put(group + FIRST_RUN, address)
             put(group + LAST_RUN, address)
         elif command == DROP_GROUP:
-            drop_group(engine, get(address))
+            drop_group(engine, get(address), address + 16)
             wake(engine, get(address + 8))
+        elif command == DROP_WIRES:
+            drop_wires(engine, address)
         else:
             put(engine + STOPS, 1)
 
 
-def drop_group(engine: int, group: int) -> None:
-    """Forget a group; its connections are Python's again."""
-    before = engine + GROUPS
-    while get(before) and get(before) != group:
-        before = get(before) + NEXT_GROUP
-    if get(before) == 0:
-        return
-    put(before, get(group + NEXT_GROUP))
-    for k in range(get(group + CONNECTION_COUNT)):
-        c = get(get(group + CONNECTIONS) + 8 * k)
-        say_done(engine, c)
-        write(engine, c)
-    leave_connections(engine, group)
-    if get(group + CURRENT):
-        drop_chunks(engine, get(group + CURRENT))
-
-
-def leave_connections(engine: int, group: int) -> None:
-    """Listen to the connections of a group no more."""
-    if get(group + FAILED) == 0:
-        put(group + FAILED, NOTHING)
-    for k in range(get(group + CONNECTION_COUNT)):
-        register(engine, get(get(group + CONNECTIONS) + 8 * k))
-    before = engine + ACTIVE
-    while get(before):
-        c = get(before)
-        if get(c + GROUP) == group:
-            put(before, get(c + NEXT_ACTIVE))
-            put(c + IS_ACTIVE, 0)
-        else:
-            before = c + NEXT_ACTIVE
+def add_stream(engine: int, c: int) -> None:
+    """Serve a stream, and its connection if this is its first one."""
+    w = get(c + WIRE)
+    if get(w + W_STREAMS) and get(w + W_STATE) == PARKED:
+        put(w + W_STATE, UNPARKED)  # nothing waits with the kernel where others share the connection
+    put(c + NEXT_STREAM, get(w + W_STREAMS))
+    put(w + W_STREAMS, c)
+    look(engine, w)
+    register(engine, w)
+    activate(engine, c)
 
 
 def send_all(engine: int) -> None:
     """Send what may be sent now on the connections that have something to send."""
-    c = get(engine + ACTIVE)
+    w = get(engine + ACTIVE)
     put(engine + ACTIVE, 0)
-    while c:
-        after = get(c + NEXT_ACTIVE)
-        put(c + IS_ACTIVE, 0)
-        if write(engine, c):
-            activate(engine, c)
-        register(engine, c)
-        c = after
+    while w:
+        after = get(w + W_NEXT_ACTIVE)
+        put(w + W_IS_ACTIVE, 0)
+        if write(engine, w):
+            activate_wire(engine, w)
+        register(engine, w)
+        w = after
 
 
 def advance(engine: int, now: int) -> int:
@@ -201,6 +187,8 @@ def begin_run(engine: int, group: int, run: int) -> None:
         put(c + SIGNALS_HERE, 0)
         put(c + TAKES_PART, 0)
     count_work(run)
+    for k in range(get(group + CONNECTION_COUNT)):
+        say_begun(engine, run, get(get(group + CONNECTIONS) + 8 * k))
     if get(group + CONDEMNED):
         fail(group, get(group + CONDEMNED), TOLD, NOTHING, 0, 0)
         return
@@ -211,19 +199,38 @@ def begin_run(engine: int, group: int, run: int) -> None:
     # only now: an empty transfer has arrived with its header, which may release transfers that wait for it
     for k in range(get(group + CONNECTION_COUNT)):
         c = get(get(group + CONNECTIONS) + 8 * k)
-        if get(c + STATE) == HELD:
-            put(c + STATE, HEADER_READ)
-            look(engine, c)
-            register(engine, c)
-        if get(c + STATE) == AHEAD and (get(c + RUN) <= number or needs(run, c)):
+        w = get(c + WIRE)
+        if get(w + W_STATE) == HELD and get(w + W_HEAD):
+            fail(group, c, get(w + W_WRONG), NOTHING, get(w + W_KIND), get(w + W_LENGTH))
+        elif get(w + W_STATE) == HELD:
+            put(w + W_STATE, HEADER_READ)
+            look(engine, w)
+            register(engine, w)
+        if get(w + W_STATE) == AHEAD and (get(c + RUN) <= number or needs(run, c)):
             take_frame(engine, c)
-            look(engine, c)
-            register(engine, c)
+            look(engine, w)
+            register(engine, w)
+        if get(w + W_HEAD):
+            replay(engine, c)
     # what a peer sent before it left counts
     for k in range(get(group + CONNECTION_COUNT)):
         c = get(get(group + CONNECTIONS) + 8 * k)
         if get(c + CLOSED) and is_awaited(run, c):
             fail(group, c, closing(c), NOTHING, get(c + CLOSED) - 1, 0)
+
+
+def say_begun(engine: int, run: int, c: int) -> None:
+    """Tell a peer of the run if it may wait for that: what the run brings is more than it may send before."""
+    if get(get(c + WIRE) + W_HEAD) == 0 or get(c + TAKES_PART) == 0:
+        return
+    due = get(c + TAKEN) + get(c + SIGNALS_HERE) * (STREAM_BYTES + HEADER_BYTES)
+    for receive in range(get(run + RECEIVE_COUNT) if get(c + MISSING_HERE) else 0):
+        if get(column(run, R_CONNECTION) + 8 * receive) == c:
+            size = get(column(run, L_BYTES) + 8 * get(column(run, R_SLOT) + 8 * receive))
+            due += size + (size // SEGMENT_BYTES + 1) * (STREAM_BYTES + HEADER_BYTES)
+    if due > get(c + SAID) + EARLY_BYTES:
+        put(c + OWES_WORD, get(run + NUMBER))
+        activate(engine, c)
 
 
 def count_work(run: int) -> None:
@@ -261,13 +268,6 @@ def finish_run(engine: int, group: int, run: int) -> None:
     put(run + RELEASED, 1)
 
 
-def wake(engine: int, descriptor: int) -> None:
-    """Set an event."""
-    room = get(engine + MESSAGE) + 96
-    put(room, 1)
-    give(descriptor, room, 8)
-
-
 def tell(engine: int, run: int) -> None:
     """Tell Python's listener that a run has ended."""
     room = get(engine + MESSAGE) + 96
@@ -283,7 +283,8 @@ def look_after(engine: int, now: int) -> None:
         if now >= get(group + DONE_AT):
             put(group + DONE_AT, NEVER)
             for k in range(get(group + CONNECTION_COUNT)):
-                say_done(engine, get(get(group + CONNECTIONS) + 8 * k))
+                if not say_done(engine, get(get(group + CONNECTIONS) + 8 * k)):
+                    put(group + DONE_AT, now + DONE_NS)
         put(engine + LOOK_AT, min(get(engine + LOOK_AT), get(group + DONE_AT)))
         run = get(group + CURRENT)
         if run and get(group + FAILED) == 0:
@@ -306,9 +307,9 @@ def look_after(engine: int, now: int) -> None:
 def unpark_one(group: int) -> None:
     """Go on reading a parked peer although its turn has not come, since nothing else happens."""
     for k in range(get(group + CONNECTION_COUNT)):
-        c = get(get(group + CONNECTIONS) + 8 * k)
-        if get(c + STATE) == PARKED:
-            put(c + STATE, UNPARKED)
+        w = get(get(get(group + CONNECTIONS) + 8 * k) + WIRE)
+        if get(w + W_STATE) == PARKED and is_alone(w):
+            put(w + W_STATE, UNPARKED)
             return
 
 
@@ -316,7 +317,8 @@ def ping(engine: int, group: int, run: int) -> None:
     """Tell all processes that this one is alive: one that is a run ahead may wait for it."""
     for k in range(get(group + CONNECTION_COUNT)):
         c = get(get(group + CONNECTIONS) + 8 * k)
-        if get(c + MAIN) == c and get(c + CLOSED) == 0 and get(c + UNSENT_COUNT) == 0 and has_room(c):
+        w = get(c + WIRE)
+        if get(c + MAIN) == c and get(c + CLOSED) == 0 and get(w + W_UNSENT_COUNT) == 0 and has_room(w):
             queue_header(c, PING, get(run + NUMBER), 0, 0, run + OWN_CALL, 0, 0)
             activate(engine, c)
 
@@ -329,7 +331,7 @@ def end_of_silence(engine: int, group: int, run: int, now: int) -> int:
         if get(c + TAKES_PART) == 0 or get(c + MAIN) != c:
             continue
         if get(c + DONE) < get(run + NUMBER) and now - get(c + HEARD_AT) > get(run + TIMEOUT_NS):
-            read(engine, c)  # what is too little to wake this process
+            read(engine, get(c + WIRE))  # what is too little to wake this process
         if get(c + DONE) < get(run + NUMBER):
             if now - get(c + HEARD_AT) > get(run + TIMEOUT_NS):
                 fail(group, c, SILENT, NOTHING, 0, 0)

@@ -1,4 +1,4 @@
-"""Where the words of the compiled loop are: of the engine, a group, a connection and a run.
+"""Where the words of the compiled loop are: of the engine, a group, a connection, a stream and a run.
 
 All numbers are 64-bit words at addresses; a constant is the distance in bytes from the beginning of its record. The
 records are memory of NumPy arrays, which Python makes (:mod:`.records`) and keeps alive.
@@ -22,12 +22,14 @@ MOST_EVENTS, MOST_COMMANDS, MOST_POOL_KINDS = 64, 32, 1024
 # --- a group --------------------------------------------------------------------------------------
 (
     NEXT_GROUP, RUNS, CURRENT, FIRST_RUN, LAST_RUN, CONNECTIONS, CONNECTION_COUNT, CALLS, FAILED, CULPRIT, FAILED_ROW,
-    DETAIL, SECOND_DETAIL, CONDEMNED, REPORTED, GROUP_ENGINE, DONE_AT, GROUP_WORDS,
-) = range(0, 8 * 18, 8)  # fmt: skip
-"""CURRENT: the run that is running; FIRST_RUN, LAST_RUN: those that wait for it. CALLS: the codes of the last
-``CALLS_KEPT`` runs. FAILED: why the group has failed, one of the codes below, or 0; CULPRIT: a connection to who is at
-fault, or 0 for this process; FAILED_ROW: the row that shows it, or -1. CONDEMNED: the connection whose peer says who is
-at fault. REPORTED: whether Python was told that. DONE_AT: when to say that runs are done, if no frame does."""
+    DETAIL, SECOND_DETAIL, CONDEMNED, REPORTED, GROUP_ENGINE, DONE_AT, ADDED,
+    CONDEMNED_NODE, GROUP_WORDS,
+) = range(0, 8 * 20, 8)  # fmt: skip
+"""CURRENT: the run that is running; FIRST_RUN, LAST_RUN: those that wait for it. CONNECTIONS: its streams. CALLS: the
+codes of the last ``CALLS_KEPT`` runs. FAILED: why the group has failed, a code below, or 0; CULPRIT: the stream
+of who is at fault, or 0 for this process; FAILED_ROW: the row that shows it, or -1. CONDEMNED, CONDEMNED_NODE: the
+stream whose peer says who is at fault, and that node. REPORTED: whether Python was told that. DONE_AT: when to say that
+runs are done, if no frame does. ADDED: an event that tells that the group is served, or -1."""
 
 (
     DIED, SAID_BYE, BROKE, NO_FRAME, UNKNOWN_KIND, TOO_LONG, WRONG_RUN, NO_SIGNAL_DUE, NO_DATA_DUE, OTHER_TOTAL,
@@ -35,26 +37,49 @@ at fault. REPORTED: whether Python was told that. DONE_AT: when to say that runs
 ) = range(1, 18)  # fmt: skip
 """Codes of failures. DETAIL and SECOND_DETAIL are what the words of :mod:`.failures` need."""
 
-# --- a connection ---------------------------------------------------------------------------------
+# --- a connection of two processes ----------------------------------------------------------------
 (
-    FD, GROUP, PEER, MAIN, WATCHED, UNIX, BUFFER, AT, END, STATE, KIND, RUN, ROW, LENGTH, TOTAL, PLACE, CALL, CALL_1,
-    CALL_2, TARGET, TARGET_LEFT, LANDING, BEGUN, DONE, HEARD_AT, LOW, CLOSED, BROKEN, BYE, TEXT, TEXT_BYTES_READ,
-    HEADERS, HEADER_COUNT, UNSENT, UNSENT_AT, UNSENT_COUNT, UNSENT_BYTES, SENT_BYTES, READY, LAST_READY, UNDER_WAY,
-    LAST_UNDER_WAY, SIGNALS, LAST_SIGNAL, IS_ACTIVE, NEXT_ACTIVE, TAKES_PART, MISSING_HERE, UNSENT_HERE, SIGNALS_HERE,
-    OWES_DONE, OWED_CALL, OWED_CALL_1, OWED_CALL_2, CONNECTION_WORDS,
-) = range(0, 8 * 55, 8)  # fmt: skip
-"""WATCHED: the events for which it is registered. BUFFER: what was read, of which AT to END is still new. STATE: one
-of the codes below. KIND to CALL_2: the frame that is being read. TARGET, TARGET_LEFT: the rest of the memory that is
-being filled. LANDING: the receive whose payload comes. CLOSED: 0, 1 at the end of the stream, else 1 and the error.
-HEADERS: memory for headers that are being sent. UNSENT: ``struct iovec`` for what is being sent. READY, UNDER_WAY,
-SIGNALS: the first of the copies to send, of those whose last segment is being sent, and of the signals to send; -1 if
-none. MISSING_HERE, UNSENT_HERE, SIGNALS_HERE: what the current run still expects of this connection. OWES_DONE: the run
-of which this process has not said yet that it is done, or 0."""
+    W_FD, W_HEAD, W_WATCHED, W_UNIX, W_BUFFER, W_AT, W_END, W_STATE, W_STREAM, W_TARGET, W_TARGET_LEFT, W_SKIP, W_LOW,
+    W_READ_AT, W_CLOSED, W_BROKEN, W_WRONG, W_KIND, W_LENGTH, W_HEADERS, W_HEADER_COUNT, W_UNSENT, W_OWNERS,
+    W_UNSENT_AT, W_UNSENT_COUNT, W_UNSENT_BYTES, W_SENT_BYTES, W_SPARE, W_STREAMS, W_TURNS, W_LAST_TURN, W_IS_ACTIVE,
+    W_NEXT_ACTIVE, WIRE_WORDS,
+) = range(0, 8 * 34, 8)  # fmt: skip
+"""W_HEAD: bytes before each header that name its stream, 0 where the connection is one group's alone. W_WATCHED: the
+events for which it is registered. W_BUFFER: what was read, of which W_AT to W_END is still new. W_STATE: one of the
+codes below. W_STREAM: whose frame is being read, or 0. W_TARGET, W_TARGET_LEFT: the rest of the memory that is being
+filled. W_SKIP: bytes that nobody wants. W_READ_AT: when something came last. W_CLOSED: 0, 1 at the end of the stream,
+else 1 and the error. W_WRONG, W_KIND, W_LENGTH: what was read in place of a frame. W_HEADERS: memory for headers that
+are being sent. W_UNSENT: ``struct iovec`` for what is being sent; W_OWNERS: for each the stream whose memory it is, or
+0. W_SPARE: copies that live until it is sent, linked by their first words. W_STREAMS: the first of its streams.
+W_TURNS, W_LAST_TURN: those that may have something to send."""
 
-HEADER_READ, PAYLOAD, AHEAD, PARKED, UNPARKED, HELD = range(6)
-"""States of a connection: a header is read, a payload is, its frame waits for a later run, its frame waits for its turn
-to be added, its turn has come, what was read is no frame and is told to the next run."""
+HEADER_READ, PAYLOAD, AHEAD, PARKED, UNPARKED, HELD, OFF = range(7)
+"""States: a header is read, a payload is, its frame waits for a later run, its frame waits for its turn to be added,
+its turn has come, what was read is no frame and is told to the next run, the loop has left it."""
 MOST_HEADERS, MOST_UNSENT = 120, 250
+
+# --- a stream: what one group has of a connection -------------------------------------------------
+(
+    WIRE, GROUP, PEER, MAIN, HERE, THERE, NEXT_STREAM, HAS_TURN, NEXT_TURN, KIND, RUN, ROW, LENGTH, TOTAL, PLACE, CALL,
+    CALL_1, CALL_2, LANDING, BEGUN, DONE, HEARD_AT, CLOSED, BYE, TEXT, TEXT_BYTES_READ, READY, LAST_READY, UNDER_WAY,
+    LAST_UNDER_WAY, SIGNALS, LAST_SIGNAL, TAKES_PART, MISSING_HERE, UNSENT_HERE, SIGNALS_HERE, OWES_DONE, OWED_CALL,
+    OWED_CALL_1, OWED_CALL_2, SENT, TOLD, TAKEN, SAID, OWES_WORD, EARLY, LAST_EARLY, KEEPS, REPLAYS, LAST_WORDS,
+    LAST_RUN_NUMBER, LAST_CULPRIT, LAST_TEXT, LAST_TEXT_BYTES, GONE, CONNECTION_WORDS,
+) = range(0, 8 * 56, 8)  # fmt: skip
+"""HERE, THERE: the numbers of the stream in frames that come and that go. KIND to CALL_2: the frame that is being read.
+LANDING: the receive whose payload comes. CLOSED: as W_CLOSED, and 1 when the peer has left the group. READY, UNDER_WAY,
+SIGNALS: the first of the copies to send, of those whose last segment is being sent, and of the signals to send; -1 if
+none. MISSING_HERE, UNSENT_HERE, SIGNALS_HERE: what the current run still expects of this stream. OWES_DONE: the run
+of which this process has not said yet that it is done, or 0.
+SENT: bytes of data and signals sent, headers counted; TOLD: how many of them the peer has said to have taken. TAKEN,
+SAID: the same the other way round. OWES_WORD: whether the peer must be told of the run that has begun. EARLY,
+LAST_EARLY: frames that have come before their run. KEEPS: the one that is being filled. REPLAYS: whether frames are
+taken from there. LAST_WORDS and on: what is said when the group leaves. GONE: whether the loop has left it."""
+
+E_NEXT, E_WHOLE, E_FRAME, E_PAYLOAD = 0, 8, 16, 88
+"""An early frame: the next one, whether it is here whole, its words from KIND to CALL_2, and what follows."""
+SAY_ABORT, SAY_BYE, SAY_LEAVE = 1, 2, 4
+"""Parts of LAST_WORDS."""
 
 # --- a run ----------------------------------------------------------------------------------------
 (

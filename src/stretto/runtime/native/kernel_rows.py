@@ -8,8 +8,8 @@ from .kernel_layout import (
     CULPRIT, DETAIL, DIED, DONE, FAILED, FAILED_ROW, G_CONNECTION, G_NEXT, GROUP, L_BYTES, LAST_SIGNAL, MAIN, MISSING,
     MISSING_HERE, NO_SIGNAL_DUE, NUMBER, PARKED, PARKED_COUNT, PEER, R_ARRAY, R_ARRIVED, R_CAME, R_CONNECTION,
     R_COPIES, R_GOT, R_ROW, R_SIGNALS, R_SLOT, R_STATE, R_VERSION, R_WAKES, R_WAKES_OF, RECEIVE_COUNT, ROW, S_WAITS,
-    SAID_BYE, SECOND_DETAIL, SIGNALS, SIGNALS_DUE, SIGNALS_HERE, STATE, TAKES_PART, UNPARKED, UNSENT_COPIES,
-    UNSENT_HERE, column,
+    SAID_BYE, SECOND_DETAIL, SIGNALS, SIGNALS_DUE, SIGNALS_HERE, TAKES_PART, UNPARKED, UNSENT_COPIES,
+    UNSENT_HERE, W_STATE, W_STREAM, WIRE, column,
 )  # fmt: skip
 from .machine import clock_ns, get, put
 from .kernel_sending import activate, append, ready
@@ -144,7 +144,8 @@ def unpark_next(run: int, group: int, slot: int) -> None:
     """Let parked rows of a chunk go on whose turn to be added has come."""
     for i in range(get(group + CONNECTION_COUNT)):
         c = get(get(group + CONNECTIONS) + 8 * i)
-        if get(c + STATE) == PARKED:
+        w = get(c + WIRE)
+        if get(w + W_STATE) == PARKED and get(w + W_STREAM) == c:
             receive = find_row(run, get(c + ROW))
             if get(column(run, R_SLOT) + 8 * receive) == slot and not comes_early(run, receive):
-                put(c + STATE, UNPARKED)
+                put(w + W_STATE, UNPARKED)

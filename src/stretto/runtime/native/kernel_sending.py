@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from .kernel_chunks import leave_version
+from .kernel_chunks import give_block, leave_version
 from .kernel_layout import (
-    ACTIVE, AHEAD, BROKEN, C_CONNECTION, C_END, C_LEFT, C_NEXT, C_PLACE, C_SEND, C_TOTAL, C_TURNS, CLOSED, CURRENT,
-    FAILED, FD, G_NEXT, G_ROW, GROUP, HEADER_COUNT, HEADERS, HELD, IS_ACTIVE, L_BYTES, LAST_READY, LAST_UNDER_WAY,
-    MESSAGE, MOST_HEADERS, MOST_UNSENT, NEXT_ACTIVE, NUMBER, OWED_CALL, OWES_DONE, OWN_CALL, PARKED, POLLER, READY,
-    S_BEGAN, S_COPIES, S_GONE, S_PRIORITY, S_ROW, S_SLOT, S_VERSION, SENT_BYTES, SIGNALS, SIGNALS_LEFT, STATE,
-    TAKES_TURNS, UNDER_WAY, UNSENT, UNSENT_AT, UNSENT_BYTES, UNSENT_COPIES, UNSENT_COUNT, UNSENT_HERE, V_ARRAY, WATCHED,
-    column,
+    ACTIVE, AHEAD, BEGUN, C_CONNECTION, C_END, C_LEFT, C_NEXT, C_PLACE, C_SEND, C_TOTAL, C_TURNS, CLOSED, CURRENT,
+    FAILED, G_NEXT, G_ROW, GONE, GROUP, HAS_TURN, HELD, L_BYTES, LAST_CULPRIT, LAST_READY, LAST_RUN_NUMBER, LAST_TEXT,
+    LAST_TEXT_BYTES, LAST_UNDER_WAY, LAST_WORDS, MESSAGE, MOST_HEADERS, MOST_UNSENT, NEXT_STREAM, NEXT_TURN,
+    NUMBER, OFF, OWED_CALL, OWES_DONE, OWES_WORD, OWN_CALL, PARKED, POLLER, READY, S_BEGAN, S_COPIES, S_GONE,
+    S_PRIORITY, S_ROW, S_SLOT, S_VERSION, SAID, SAY_ABORT, SAY_BYE, SENT, SIGNALS, SIGNALS_LEFT, TAKEN, TAKES_TURNS,
+    THERE, TOLD, UNDER_WAY, UNSENT_COPIES, UNSENT_HERE, V_ARRAY, W_BROKEN, W_CLOSED, W_FD, W_HEAD, W_HEADER_COUNT,
+    W_HEADERS, W_IS_ACTIVE, W_LAST_TURN, W_NEXT_ACTIVE, W_OWNERS, W_SENT_BYTES, W_SPARE, W_STATE, W_STREAM, W_STREAMS,
+    W_TURNS, W_UNSENT, W_UNSENT_AT, W_UNSENT_BYTES, W_UNSENT_COUNT, W_WATCHED, WIRE, column,
 )  # fmt: skip
 from .machine import EAGAIN, EINTR, EVENT_DATA, clock_ns, get, move, put, put_byte, send, watch
 
 HEADER_BYTES, SEGMENT_BYTES = 56, 1 << 20
 BATCH_BYTES, BATCHES_AT_ONCE = 1 << 18, 4
 """As of :mod:`stretto.runtime.loop`."""
-DATA, SIGNAL, DONE_FRAME, PING = 1, 2, 3, 4
+STREAM_BYTES = 12
+"""Bytes before a header on a connection that groups share: the number of the stream, and the bytes of data and signals
+of the peer that this process has taken."""
+EARLY_BYTES = 1 << 22
+"""Bytes, headers counted, that a stream may send to a peer that has not begun the run to which they belong."""
+DATA, SIGNAL, DONE_FRAME, PING, ABORT, BYE_FRAME, LEAVE_FRAME = range(1, 8)
 READABLE, WRITABLE = 1, 4
 """Linux's ``EPOLLIN`` and ``EPOLLOUT``."""
 
@@ -28,31 +35,69 @@ def store(at: int, value: int, count: int) -> None:
 
 
 def activate(engine: int, c: int) -> None:
-    """Let a connection send when this round of events has been handled."""
-    if get(c + IS_ACTIVE) == 0:
-        put(c + IS_ACTIVE, 1)
-        put(c + NEXT_ACTIVE, get(engine + ACTIVE))
-        put(engine + ACTIVE, c)
+    """Let a stream send when this round of events has been handled."""
+    w = get(c + WIRE)
+    if get(c + HAS_TURN) == 0:
+        put(c + HAS_TURN, 1)
+        put(c + NEXT_TURN, 0)
+        if get(w + W_TURNS):
+            put(get(w + W_LAST_TURN) + NEXT_TURN, c)
+        else:
+            put(w + W_TURNS, c)
+        put(w + W_LAST_TURN, c)
+    activate_wire(engine, w)
 
 
-def queue(c: int, place: int, count: int) -> None:
-    """Send bytes after those that are being sent."""
-    at = get(c + UNSENT) + 16 * get(c + UNSENT_COUNT)
+def activate_wire(engine: int, w: int) -> None:
+    """Let the streams of a connection send when this round of events has been handled."""
+    if get(w + W_IS_ACTIVE) == 0:
+        put(w + W_IS_ACTIVE, 1)
+        put(w + W_NEXT_ACTIVE, get(engine + ACTIVE))
+        put(engine + ACTIVE, w)
+
+
+def end_turn(w: int) -> int:
+    """Take the stream whose turn it is out of the list."""
+    c = get(w + W_TURNS)
+    put(w + W_TURNS, get(c + NEXT_TURN))
+    put(c + HAS_TURN, 0)
+    return c
+
+
+def queue(w: int, place: int, count: int, owner: int) -> None:
+    """Send bytes after those that are being sent.
+
+    Args:
+        owner: the stream in whose group's memory they are, or 0.
+    """
+    put(get(w + W_OWNERS) + 8 * get(w + W_UNSENT_COUNT), owner)
+    at = get(w + W_UNSENT) + 16 * get(w + W_UNSENT_COUNT)
     put(at, place)
     put(at + 8, count)
-    put(c + UNSENT_COUNT, get(c + UNSENT_COUNT) + 1)
-    put(c + UNSENT_BYTES, get(c + UNSENT_BYTES) + count)
+    put(w + W_UNSENT_COUNT, get(w + W_UNSENT_COUNT) + 1)
+    put(w + W_UNSENT_BYTES, get(w + W_UNSENT_BYTES) + count)
 
 
-def has_room(c: int) -> bool:
+def has_room(w: int) -> bool:
     """Whether a frame can be queued."""
-    return get(c + HEADER_COUNT) < MOST_HEADERS and get(c + UNSENT_COUNT) < MOST_UNSENT
+    return get(w + W_HEADER_COUNT) < MOST_HEADERS and get(w + W_UNSENT_COUNT) < MOST_UNSENT
 
 
 def queue_header(c: int, kind: int, number: int, row: int, length: int, call: int, total: int, offset: int) -> None:
     """Queue a header; ``call`` is the address of the code of the call."""
-    at = get(c + HEADERS) + HEADER_BYTES * get(c + HEADER_COUNT)
-    put(c + HEADER_COUNT, get(c + HEADER_COUNT) + 1)
+    w = get(c + WIRE)
+    head = get(w + W_HEAD)
+    begin = get(w + W_HEADERS) + (HEADER_BYTES + head) * get(w + W_HEADER_COUNT)
+    put(w + W_HEADER_COUNT, get(w + W_HEADER_COUNT) + 1)
+    if head:
+        store(begin, get(c + THERE), 4)
+        store(begin + 4, get(c + TAKEN), 8)
+        put(c + SAID, get(c + TAKEN))
+        if kind == DATA or kind == SIGNAL:
+            put(c + SENT, get(c + SENT) + STREAM_BYTES + HEADER_BYTES + length)
+        if get(c + OWES_WORD) and number >= get(c + OWES_WORD):
+            put(c + OWES_WORD, 0)  # this frame says so, too
+    at = begin + head
     store(at, 0x5C7E, 2)
     store(at + 2, kind, 1)
     store(at + 3, 0, 1)
@@ -62,9 +107,16 @@ def queue_header(c: int, kind: int, number: int, row: int, length: int, call: in
     move(at + 16, call, 24)
     store(at + 40, total, 8)
     store(at + 48, offset, 8)
-    queue(c, at, HEADER_BYTES)
+    queue(w, begin, head + HEADER_BYTES, 0)
     if number > get(c + OWES_DONE):
         put(c + OWES_DONE, 0)  # this frame says so, too
+
+
+def may_send(run: int, c: int, length: int) -> bool:
+    """Whether a frame of the run may go: the peer has begun the run, or keeps no more than it may of what is early."""
+    if get(get(c + WIRE) + W_HEAD) == 0 or get(c + BEGUN) >= get(run + NUMBER):
+        return True
+    return get(c + SENT) + STREAM_BYTES + HEADER_BYTES + length <= get(c + TOLD) + EARLY_BYTES
 
 
 def append(c: int, first: int, last: int, links: int, item: int) -> None:
@@ -126,12 +178,37 @@ def remove_ready(run: int, c: int, copy: int) -> None:
         put(c + LAST_READY, before)
 
 
-def collect(run: int, c: int) -> bool:
-    """Queue the next frame of the run; False if there is none, or no room."""
-    if not has_room(c):
+def collect_next(engine: int, w: int) -> bool:
+    """Queue a frame of the stream whose turn it is, or end its turn; False if none has a turn, or there is no room."""
+    if get(w + W_TURNS) == 0 or not has_room(w):
         return False
+    c = end_turn(w)
+    if collect(engine, c):
+        activate(engine, c)
+    return True
+
+
+def collect(engine: int, c: int) -> bool:
+    """Queue the next frame of a stream; False if there is none that may go now."""
+    w, group = get(c + WIRE), get(c + GROUP)
+    if get(c + LAST_WORDS):
+        return say_last(c)
+    if group == 0:
+        return False
+    run = get(group + CURRENT)
+    if get(group + FAILED) or get(c + CLOSED):
+        if run:
+            drop_signals(run, c)
+        return False
+    if run == 0:
+        return False
+    if get(c + OWES_WORD):
+        queue_header(c, PING, get(run + NUMBER), 0, 0, run + OWN_CALL, 0, 0)
+        return True
     signal = get(c + SIGNALS)
     if signal >= 0:
+        if not may_send(run, c, 0):
+            return False
         put(c + SIGNALS, get(column(run, G_NEXT) + 8 * signal))
         put(run + SIGNALS_LEFT, get(run + SIGNALS_LEFT) - 1)
         queue_header(c, SIGNAL, get(run + NUMBER), get(column(run, G_ROW) + 8 * signal), 0, run + OWN_CALL, 0, 0)
@@ -142,76 +219,139 @@ def collect(run: int, c: int) -> bool:
     index = get(column(run, C_SEND) + 8 * copy)
     left, place = get(column(run, C_LEFT) + 8 * copy), get(column(run, C_PLACE) + 8 * copy)
     count = min(left, SEGMENT_BYTES)
+    if not may_send(run, c, count):
+        return False
     if get(column(run, S_BEGAN) + 8 * index) == 0:
         put(column(run, S_BEGAN) + 8 * index, clock_ns())
     total, row = get(column(run, C_TOTAL) + 8 * copy), get(column(run, S_ROW) + 8 * index)
     queue_header(c, DATA, get(run + NUMBER), row, count, run + OWN_CALL, total, total - left)
     if count:
-        queue(c, place, count)
+        queue(w, place, count, c)
     put(column(run, C_PLACE) + 8 * copy, place + count)
     put(column(run, C_LEFT) + 8 * copy, left - count)
     put(column(run, C_TURNS) + 8 * copy, get(column(run, C_TURNS) + 8 * copy) + 1)
     if left == count:
         remove_ready(run, c, copy)
-        put(column(run, C_END) + 8 * copy, get(c + SENT_BYTES) + get(c + UNSENT_BYTES))
+        put(column(run, C_END) + 8 * copy, get(w + W_SENT_BYTES) + get(w + W_UNSENT_BYTES))
         append(c, UNDER_WAY, LAST_UNDER_WAY, column(run, C_NEXT), copy)
     return True
 
 
-def flush(engine: int, c: int) -> None:
+def drop_signals(run: int, c: int) -> None:
+    """Send the signals of a stream no more: nobody is there to be told."""
+    while get(c + SIGNALS) >= 0:
+        put(c + SIGNALS, get(column(run, G_NEXT) + 8 * get(c + SIGNALS)))
+        put(run + SIGNALS_LEFT, get(run + SIGNALS_LEFT) - 1)
+
+
+def say_last(c: int) -> bool:
+    """Queue the next of the last words of a group that has left, and say whether there are more; then the stream is
+    gone."""
+    w, words, number = get(c + WIRE), get(c + LAST_WORDS), get(c + LAST_RUN_NUMBER)
+    if get(c + OWES_DONE):
+        queue_done(c)
+    elif words & SAY_ABORT:
+        count = get(c + LAST_TEXT_BYTES)
+        queue_header(c, ABORT, number, get(c + LAST_CULPRIT), count, c + OWED_CALL, 0, 0)
+        text = get(c + LAST_TEXT)
+        put(c + LAST_TEXT, 0)
+        queue(w, text + 8, count, 0)
+        put(text, get(w + W_SPARE))
+        put(w + W_SPARE, text)
+        put(c + LAST_WORDS, words & ~SAY_ABORT)
+    elif words & SAY_BYE:
+        queue_header(c, BYE_FRAME, number, 0, 0, c + OWED_CALL, 0, 0)
+        put(c + LAST_WORDS, words & ~SAY_BYE)
+    else:
+        queue_header(c, LEAVE_FRAME, number, 0, 0, c + OWED_CALL, 0, 0)
+        put(c + LAST_WORDS, 0)
+        detach(c)
+        return False
+    return True
+
+
+def detach(c: int) -> None:
+    """Take a stream off its connection, which has no turn any more."""
+    w = get(c + WIRE)
+    before = w + W_STREAMS
+    while get(before) != c:
+        before = get(before) + NEXT_STREAM
+    put(before, get(c + NEXT_STREAM))
+    if get(w + W_STREAM) == c:
+        put(w + W_STREAM, 0)
+    put(c + GONE, 1)
+
+
+def flush(engine: int, w: int) -> None:
     """Send what the kernel takes now. An error breaks the connection; reading from it tells why."""
     message = get(engine + MESSAGE)
-    while get(c + UNSENT_AT) < get(c + UNSENT_COUNT):
-        put(message + 16, get(c + UNSENT) + 16 * get(c + UNSENT_AT))
-        put(message + 24, get(c + UNSENT_COUNT) - get(c + UNSENT_AT))
-        sent = send(get(c + FD), message)
+    while get(w + W_UNSENT_AT) < get(w + W_UNSENT_COUNT):
+        put(message + 16, get(w + W_UNSENT) + 16 * get(w + W_UNSENT_AT))
+        put(message + 24, get(w + W_UNSENT_COUNT) - get(w + W_UNSENT_AT))
+        sent = send(get(w + W_FD), message)
         if sent == -EAGAIN or sent == -EINTR:
             return
         if sent < 0:
-            put(c + BROKEN, 1)
-            put(c + UNSENT_BYTES, 0)
+            put(w + W_BROKEN, 1)
+            put(w + W_UNSENT_BYTES, 0)
             break
-        put(c + UNSENT_BYTES, get(c + UNSENT_BYTES) - sent)
-        put(c + SENT_BYTES, get(c + SENT_BYTES) + sent)
-        while get(c + UNSENT_AT) < get(c + UNSENT_COUNT):
-            part = get(c + UNSENT) + 16 * get(c + UNSENT_AT)
+        put(w + W_UNSENT_BYTES, get(w + W_UNSENT_BYTES) - sent)
+        put(w + W_SENT_BYTES, get(w + W_SENT_BYTES) + sent)
+        while get(w + W_UNSENT_AT) < get(w + W_UNSENT_COUNT):
+            part = get(w + W_UNSENT) + 16 * get(w + W_UNSENT_AT)
             if sent < get(part + 8):
                 put(part, get(part) + sent)
                 put(part + 8, get(part + 8) - sent)
                 return  # the kernel is full
             sent -= get(part + 8)
-            put(c + UNSENT_AT, get(c + UNSENT_AT) + 1)
-    put(c + UNSENT_AT, 0)
-    put(c + UNSENT_COUNT, 0)
-    put(c + HEADER_COUNT, 0)
+            put(w + W_UNSENT_AT, get(w + W_UNSENT_AT) + 1)
+    put(w + W_UNSENT_AT, 0)
+    put(w + W_UNSENT_COUNT, 0)
+    put(w + W_HEADER_COUNT, 0)
+    while get(w + W_SPARE):
+        block = get(w + W_SPARE)
+        put(w + W_SPARE, get(block))
+        give_block(engine, block)
 
 
-def write(engine: int, c: int) -> bool:
+def write(engine: int, w: int) -> bool:
     """Send up to ``BATCHES_AT_ONCE`` batches; returns whether there is more to send now."""
-    group = get(c + GROUP)
     for _ in range(BATCHES_AT_ONCE):
-        run = get(group + CURRENT)
-        if get(c + BROKEN) or get(c + CLOSED) or get(group + FAILED):
-            while run and get(c + SIGNALS) >= 0:  # nobody is there to be told
-                put(c + SIGNALS, get(column(run, G_NEXT) + 8 * get(c + SIGNALS)))
-                put(run + SIGNALS_LEFT, get(run + SIGNALS_LEFT) - 1)
+        if get(w + W_BROKEN) or get(w + W_CLOSED):
+            give_up_turns(w)
             return False
-        if run:
-            while get(c + UNSENT_BYTES) < BATCH_BYTES and collect(run, c):
-                pass
-        if get(c + UNSENT_COUNT) == 0:
+        while get(w + W_UNSENT_BYTES) < BATCH_BYTES and collect_next(engine, w):
+            pass
+        if get(w + W_UNSENT_COUNT) == 0:
             return False
-        flush(engine, c)
-        if run:
-            end_copies(engine, run, c)
-        if get(c + UNSENT_COUNT):
+        flush(engine, w)
+        c = get(w + W_STREAMS)
+        while c:
+            group = get(c + GROUP)
+            if group and get(group + CURRENT) and get(group + FAILED) == 0:
+                end_copies(engine, get(group + CURRENT), c)
+            c = get(c + NEXT_STREAM)
+        if get(w + W_UNSENT_COUNT):
             return False  # the poller tells when the kernel takes more
     return True
 
 
+def give_up_turns(w: int) -> None:
+    """Nothing more can be sent on a connection."""
+    while get(w + W_TURNS):
+        c = end_turn(w)
+        group = get(c + GROUP)
+        if group and get(group + CURRENT):
+            drop_signals(get(group + CURRENT), c)
+        if get(c + LAST_WORDS):
+            put(c + LAST_WORDS, 0)
+            detach(c)
+
+
 def end_copies(engine: int, run: int, c: int) -> None:
     """Note the transfers of which the kernel has taken the last byte."""
-    while get(c + UNDER_WAY) >= 0 and get(column(run, C_END) + 8 * get(c + UNDER_WAY)) <= get(c + SENT_BYTES):
+    sent_bytes = get(get(c + WIRE) + W_SENT_BYTES)
+    while get(c + UNDER_WAY) >= 0 and get(column(run, C_END) + 8 * get(c + UNDER_WAY)) <= sent_bytes:
         copy = get(c + UNDER_WAY)
         put(c + UNDER_WAY, get(column(run, C_NEXT) + 8 * copy))
         index = get(column(run, C_SEND) + 8 * copy)
@@ -221,27 +361,39 @@ def end_copies(engine: int, run: int, c: int) -> None:
         leave_version(engine, run, get(column(run, S_VERSION) + 8 * index))
 
 
-def say_done(engine: int, c: int) -> None:
-    """Tell a peer that this process has finished the run of which it has not said so yet."""
-    if get(c + OWES_DONE) and get(c + BROKEN) == 0 and get(c + CLOSED) == 0 and has_room(c):
-        queue_header(c, DONE_FRAME, get(c + OWES_DONE), 0, 0, c + OWED_CALL, 0, 0)
-        put(c + OWES_DONE, 0)
-        activate(engine, c)
+def say_done(engine: int, c: int) -> bool:
+    """Tell a peer that this process has finished the run of which it has not said so yet; False where there is no room
+    for that now."""
+    w = get(c + WIRE)
+    if get(c + OWES_DONE) == 0 or get(w + W_BROKEN) or get(c + CLOSED):
+        return True
+    if not has_room(w):
+        return False
+    queue_done(c)
+    activate_wire(engine, w)
+    return True
 
 
-def register(engine: int, c: int) -> None:
+def queue_done(c: int) -> None:
+    """Queue the word that a run is done."""
+    queue_header(c, DONE_FRAME, get(c + OWES_DONE), 0, 0, c + OWED_CALL, 0, 0)
+    put(c + OWES_DONE, 0)
+
+
+def register(engine: int, w: int) -> None:
     """Register with the poller the events that a connection now waits for."""
-    stopped = get(c + STATE) == AHEAD or get(c + STATE) == PARKED or get(c + STATE) == HELD
-    events = 0 if stopped or get(c + CLOSED) else READABLE
-    if get(c + UNSENT_COUNT) and get(c + CLOSED) == 0 and get(c + BROKEN) == 0:
+    state = get(w + W_STATE)
+    stopped = state == AHEAD or state == PARKED or state == HELD or state == OFF
+    events = 0 if stopped or get(w + W_CLOSED) else READABLE
+    if get(w + W_UNSENT_COUNT) and get(w + W_CLOSED) == 0 and get(w + W_BROKEN) == 0:
         events |= WRITABLE
-    if get(get(c + GROUP) + FAILED):
+    if state == OFF or (get(w + W_HEAD) == 0 and get(get(get(w + W_STREAM) + GROUP) + FAILED)):
         events = 0
-    before = get(c + WATCHED)
+    before = get(w + W_WATCHED)
     if events == before:
         return
-    put(c + WATCHED, events)
+    put(w + W_WATCHED, events)
     event = get(engine + MESSAGE) + 64
     put(event, events)
-    put(event + EVENT_DATA, c)
-    watch(get(engine + POLLER), 2 if events == 0 else 1 if before == 0 else 3, get(c + FD), event)
+    put(event + EVENT_DATA, w)
+    watch(get(engine + POLLER), 2 if events == 0 else 1 if before == 0 else 3, get(w + W_FD), event)

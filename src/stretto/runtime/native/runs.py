@@ -82,14 +82,14 @@ class Run:
         self._failure = failure
         self.block[at.STATUS // WORD] = at.ENDED_BADLY
         os.eventfd_write(self._event, 1)
-        self.engine.call_listener(address(self.block))
+        self.engine.listeners.call(address(self.block))
 
     def listen(self, call: Callable[[], None]) -> None:
         """Call ``call`` once when the run has ended, in a thread for this."""
         place = address(self.block)
-        self.engine.add_listener(place, self, call)
+        self.engine.listeners.add(place, self, call)
         self.block[at.LISTENS // WORD] = 1
-        self.engine.call_listener(place)  # it may have ended before the loop could see that anyone listens
+        self.engine.listeners.call(place)  # it may have ended before the loop could see that anyone listens
 
     def transfer_of(self, peer: str) -> str | None:
         """A transfer that the run still waits for, of a peer if there is one."""
