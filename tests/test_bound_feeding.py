@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stretto.bounds.feeding import feeding_bound
+from stretto.bounds.feeding import _early, feeding_bound
 from stretto.model.collective import Workload, make_collective
 from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from stretto.planners import run_planner
@@ -51,6 +51,21 @@ def test_two_long_links_cannot_both_begin_at_once():
     net = replace(net, replicates=np.zeros(net.node_count, dtype=np.bool_), message_s=np.full(net.link_count, 5e-5))
     found_s = feeding_bound(net, make_collective("broadcast", net, 1_000_000), SOON_S)
     assert found_s is not None and 760e-6 < found_s <= 772.8e-6
+
+
+def test_where_no_server_can_send_on_the_holder_sends_all():
+    net = star(3, 1e-6)
+    net = net.with_links((net.dst != 3) | (net.src == 0))
+    found_s = feeding_bound(net, make_collective("broadcast", net, 20_000), SOON_S)
+    assert found_s == pytest.approx(2 * (1e-5 + 2e-5) + 1e-6, rel=1e-4)
+
+
+def test_between_two_sizes_the_farthest_rank_is_no_farther_than_it_is():
+    """From node 0 rank 1 is 5 s away, and rank 2 as far as 0 s and 10 s. Between these both are 5 s away, not 7.5 s."""
+    ways_s = [np.array([[0.0, 5.0, s], [np.inf, 0.0, np.inf], [np.inf, np.inf, 0.0]]) for s in (0.0, 10.0)]
+    early_s = _early(ways_s, np.array([[0.0, np.inf, np.inf]]), [np.array([1, 2])], np.array([0]))
+    assert early_s[:, :, 0, 0].tolist() == [[5.0, 5.0], [0.0, 10.0]]
+    assert early_s.mean(axis=1).max() == 5.0
 
 
 @st.composite

@@ -76,7 +76,9 @@ class _Feed:
         size: float64[samples], bytes of a chunk.
         begin_s: float64[samples, links], from when on the holder can send a chunk over a link.
         relay_s: float64[samples, links], from when on another node can.
-        early_s: float64[samples, links], what is left, at the least, when an early message leaves a link.
+        early_s: float64[2, 2, samples - 1, links], what is left, at the least, when an early message leaves a link, for
+            the ranks that are farthest from its end at the lower and at the upper end of an interval between two sizes;
+            and that at both of its ends.
         late_s: float64[links], what is left when any message leaves it.
         group: int64[links], from 0 on.
         out_message_s, out_width: of the best link out of the holder.
@@ -112,7 +114,7 @@ class _Feed:
         if not len(groups) or not len(outs) or not np.isin(groups, site[net.dst[entering]]).all():
             return None
         size = piece * np.linspace(0.0, 1.0, SAMPLES)
-        begin_s, relay_s, early_s = [], [], []
+        begin_s, relay_s, ways_s = [], [], []
         others = np.flatnonzero(stores & (np.arange(net.node_count) != holder))
         src, dst = net.src[entering], net.dst[entering]
         for chunk in size.tolist():
@@ -120,18 +122,18 @@ class _Feed:
             way_s = distances(replace(net, latency_s=net.latency_s + stored_s), 0.0)
             begin_s.append(way_s[holder, src])
             relay_s.append((way_s[holder, others, None] + near[np.ix_(others, src)]).min(axis=0))
-            # from the best of the nodes where a message can end to the farthest rank
-            last_s = np.stack([way_s[:, wanting[site[wanting] == g]].max(axis=1) for g in site[dst]])
-            ends = stores & (site == site[dst][:, None])
-            early_s.append(np.where(ends, near[dst] + last_s, np.inf).min(axis=1) + net.latency_s[entering])
-        late_s = np.where(ends, near[dst], np.inf).min(axis=1) + net.latency_s[entering]
+            ways_s.append(way_s)
+        arrive_s = np.where(stores & (site == site[dst][:, None]), near[dst] + net.latency_s[entering, None], np.inf)
+        ranks = [wanting[site[wanting] == g] for g in groups]
+        group = np.searchsorted(groups, site[dst])
+        late_s = arrive_s.min(axis=1)
         faster = max(
             (net.message_s[entering, None] / net.message_s[outs]).max(),
             (net.bandwidth[outs] / net.bandwidth[entering, None]).max(),
         )
         return cls(
-            piece, size, np.array(begin_s), np.array(relay_s), np.array(early_s), late_s, net.message_s[entering],
-            net.bandwidth[entering], np.searchsorted(groups, site[dst]), float(net.message_s[outs].min()),
+            piece, size, np.array(begin_s), np.array(relay_s), _early(ways_s, arrive_s, ranks, group), late_s,
+            net.message_s[entering], net.bandwidth[entering], group, float(net.message_s[outs].min()),
             float(net.bandwidth[outs].max()), len(outs), float(faster),
         )  # fmt: skip
 
@@ -148,13 +150,23 @@ class _Feed:
 
     def _at(self, known: Float64, chunk: float) -> Float64:
         """What is known for some sizes, at another one: no more than that, as shortest ways are concave in it."""
+        below, share = self._place(chunk)
+        return _between(known[below], known[below + 1], share)
+
+    def _early_at(self, chunk: float) -> Float64:
+        """``early_s`` for a size, or less. That to the farthest rank is not concave in it, those to two are."""
+        below, share = self._place(chunk)
+        return np.asarray(_between(self.early_s[:, 0, below], self.early_s[:, 1, below], share).max(axis=0))
+
+    def _place(self, chunk: float) -> tuple[int, float]:
+        """The interval between two sizes where a chunk's is, and its place there, from 0 to 1."""
         at = min(chunk / self.piece * (SAMPLES - 1), SAMPLES - 1.0)
         below = min(int(at), SAMPLES - 2)
-        return np.asarray(known[below] + (at - below) * (known[below + 1] - known[below]))
+        return below, at - below
 
     def _fits(self, end_s: float, count: int, smallest: float) -> bool:
         """Whether the links have time for that many chunks (1)."""
-        early_s, late_s = end_s - self._at(self.early_s, smallest), end_s - self.late_s
+        early_s, late_s = end_s - self._early_at(smallest), end_s - self.late_s
         begin_s, relay_s = self._at(self.begin_s, smallest), self._at(self.relay_s, smallest)
         alone_s = float(min(relay_s.min(), late_s.max()))
         before = self._by_group(np.maximum(np.minimum(alone_s, late_s) - begin_s, 0.0))
@@ -180,7 +192,7 @@ class _Feed:
     def _enters(self, end_s: float, count: int, chunk: float) -> bool:
         """Whether a chunk can enter each group."""
         message_s, width = self._best
-        begin_s, until_s = self._at(self.begin_s, chunk), end_s - self._at(self.early_s, chunk)
+        begin_s, until_s = self._at(self.begin_s, chunk), end_s - self._early_at(chunk)
         takes_s = self.message_s + chunk / self.width
         relayed = self._by_group((self._at(self.relay_s, chunk) + takes_s <= until_s).astype(np.float64)) > 0
         window_s = self._by_group(np.maximum(end_s - self.late_s - self.begin_s[0], 0.0))
@@ -201,3 +213,26 @@ class _Feed:
     def _by_group(self, values: Float64) -> Float64:
         """The sums over the links into each group."""
         return np.bincount(self.group, values).astype(np.float64)
+
+
+def _early(ways_s: list[Float64], arrive_s: Float64, ranks: list[Int64], group: Int64) -> Float64:
+    """float64[2, 2, samples - 1, links]: ``early_s`` of :class:`_Feed`.
+
+    Args:
+        ways_s: float64[nodes, nodes] for each size of a chunk, the lengths of shortest ways.
+        arrive_s: float64[links, nodes], from when a message leaves a link until it ends at a node of the group.
+        ranks: of each group, those that want the piece.
+    """
+    every, early_s = np.arange(arrive_s.shape[1]), np.empty((2, 2, len(ways_s) - 1, len(group)))
+    for k in range(len(ways_s) - 1):
+        for upper in (0, 1):
+            far = [own[ways_s[k + upper][:, own].argmax(axis=1)] for own in ranks]
+            for end in (0, 1):
+                last_s = np.stack([ways_s[k + end][every, last] for last in far])
+                early_s[upper, end, k] = (arrive_s + last_s[group]).min(axis=1)
+    return early_s
+
+
+def _between(low: Float64, high: Float64, share: float) -> Float64:
+    """Values between two, on straight lines; infinite where there is no way, whatever the size."""
+    return low + share * np.subtract(high, low, out=np.zeros_like(low), where=np.isfinite(low))
