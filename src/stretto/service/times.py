@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select
 
+from ..model.errors import InputError
 from ..topologies.values import check_keys, count, entry, objects, real
 from .documents import MOST_COLLECTIVES
 from .jobs import job
@@ -42,6 +43,8 @@ def parse_times(data: Any) -> Times:
         place = f"collectives[{i}]"
         check_keys(said, KEYS, place)
         number = count(entry(said, "number", int, place), "'number'", place, 0, MOST_COLLECTIVES - 1)
+        if number in rows:
+            raise InputError(f"collective {number} is there twice", place)
         calls = count(entry(said, "calls", int, place), "'calls'", place, 1, 10**9)
         rows[number] = number, calls, real(said.get("measured_s"), "'measured_s'", place, above=True)
     return Times(version, tuple(rows.values()))
