@@ -66,6 +66,14 @@ def test_code_that_is_damaged_or_made_from_another_source_counts_as_missing(file
         file.write_bytes(changed)
         assert machine_code.load() is None
     file.write_bytes(content)
+    for mode in (0o664, 0o646):  # others may write it
+        file.chmod(mode)
+        assert machine_code.load() is None
+    file.chmod(0o644)
+    with monkeypatch.context() as patch:
+        patch.setattr("os.getuid", lambda: file.stat().st_uid + 1)
+        if file.stat().st_uid:
+            assert machine_code.load() is None
     monkeypatch.setenv("NUMBA_CPU_NAME", "generic")
     assert machine_code.load() is None
     monkeypatch.delenv("NUMBA_CPU_NAME")

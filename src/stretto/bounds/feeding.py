@@ -62,6 +62,8 @@ def feeding_bound(net: Topology, c: Collective, from_s: float) -> float | None:
     low_s, high_s = from_s, 2 * from_s
     while not feed.possible(high_s):
         low_s, high_s = high_s, 2 * high_s
+        if not np.isfinite(high_s):
+            return None  # what is counted here says that there is no plan
     while high_s - low_s > NEAR * low_s:
         middle_s = (low_s + high_s) / 2
         low_s, high_s = (low_s, middle_s) if feed.possible(middle_s) else (middle_s, high_s)

@@ -16,12 +16,13 @@ PATIENCE_S = 1.0
 INTERRUPTED = 128 + signal.SIGINT
 """The exit code, as shells have it."""
 
-_HEARD = threading.Event()
+_HEARD, _INTERRUPTED = threading.Event(), threading.Event()
+"""Whether Python has heard of the last signal, and of any."""
 
 
 def was_interrupted() -> bool:
     """Whether an exception may come of Ctrl-C: what was being imported then may raise any."""
-    return _HEARD.is_set()
+    return _INTERRUPTED.is_set()
 
 
 @contextmanager
@@ -32,9 +33,10 @@ def interruptible() -> Iterator[None]:
     with one word and code 130.
     """
     _HEARD.clear()
+    _INTERRUPTED.clear()
     own = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if not own or threading.current_thread() is not threading.main_thread():
-        yield  # who calls has something else in mind
+        yield  # a caller has set a handler of its own, or runs this beside other things
         return
     told, tell = socket.socketpair()
     tell.setblocking(False)
@@ -56,6 +58,7 @@ def interruptible() -> Iterator[None]:
 
 
 def _hear(number: int, frame: FrameType | None) -> None:
+    _INTERRUPTED.set()
     _HEARD.set()
     raise KeyboardInterrupt
 
@@ -63,9 +66,12 @@ def _hear(number: int, frame: FrameType | None) -> None:
 def _watch(told: socket.socket) -> None:
     """End the process if Python does not hear of a signal soon, until the other end is closed."""
     while signals := told.recv(1):
-        if signals[0] == signal.SIGINT and not _HEARD.wait(PATIENCE_S):
+        if signals[0] != signal.SIGINT:
+            continue
+        if not _HEARD.wait(PATIENCE_S):
             _say()
             os._exit(INTERRUPTED)
+        _HEARD.clear()
 
 
 def _say() -> None:

@@ -39,7 +39,7 @@ def load() -> Serve | None:
     try:
         from llvmlite import binding
 
-        content = _path(binding).read_bytes()
+        content = _own(_path(binding))
     except (OSError, ImportError):
         return None
     magic, _, rest = content.partition(b"\n")
@@ -54,6 +54,15 @@ def load() -> Serve | None:
     if serve is not None:
         _LOADED.append(serve)
     return serve
+
+
+def _own(path: Path) -> bytes:
+    """The content of a file that this user or root wrote, and nobody else may write; PermissionError if not."""
+    with open(path, "rb") as file:
+        status = os.fstat(file.fileno())
+        if status.st_uid not in (os.getuid(), 0) or status.st_mode & 0o022:
+            raise PermissionError(f"{path} may be another user's")
+        return file.read()
 
 
 def keep(compiled: Any) -> None:
@@ -73,9 +82,14 @@ def keep(compiled: Any) -> None:
         text = json.dumps(described).encode()
         path = _path(binding)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(b"\n".join((_MAGIC, _digest(text + code).encode() + b" " + text, code)))
-        os.chmod(file.name, 0o644)
-        os.replace(file.name, path)
+            try:
+                file.write(b"\n".join((_MAGIC, _digest(text + code).encode() + b" " + text, code)))
+                file.flush()
+                os.chmod(file.name, 0o644)
+                os.replace(file.name, path)
+            except OSError:
+                os.unlink(file.name)
+                raise
 
 
 def needed(code: bytes) -> list[str]:
