@@ -18,8 +18,10 @@ from stretto.cli import interrupting, planning
 from stretto.model.errors import InputError
 interrupting.PATIENCE_S = 0.1
 
-def begin(*_, **__):
+def begun():
     print("begun", flush=True)
+
+def begin(*_, **__):
     {work}
 
 planning.read_request = begin
@@ -27,17 +29,21 @@ sys.argv = ["stretto", "plan", "allgather", "-t", "ring:4", "--size", "1MB"]
 cli.main()
 """
 WORK = {
-    "Python": "while True: pass",
+    "Python": """
+    begun()
+    while True: pass""",
     "cleaning up, in a second try": """
     try:
+        begun()
         while True: pass
     except KeyboardInterrupt:
+        import ctypes
+        interrupting._hear.__code__ = (lambda number, frame: None).__code__
         print("again", flush=True)
-    import ctypes
-    interrupting._hear.__code__ = (lambda number, frame: None).__code__
     while True: ctypes.CDLL(None).pause()""",
     "an import that fails then": """
     try:
+        begun()
         while True: pass
     except KeyboardInterrupt:
         raise ImportError("initialization failed") from None""",
@@ -45,6 +51,7 @@ WORK = {
     "compiled code": """
     import ctypes
     interrupting._hear.__code__ = (lambda number, frame: None).__code__
+    begun()
     while True: ctypes.CDLL(None).pause()""",
 }
 
