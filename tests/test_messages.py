@@ -241,7 +241,7 @@ def test_plans_of_people_assume_a_cost_and_say_so():
     shown = CliRunner().invoke(app, ["plan", "allgather", "-t", "ring:4", "--size", "1MB", "-p", "ring"]).stdout
     assert "1 us (assumed; ?message=0 for none)" in shown
     compared = st.compare("allgather", "ring:4", "1MB", planner="ring,auto")
-    assert compared.notes == ["a message costs 1 us (assumed; ?message=0 for none)"]
+    assert compared.notes == ["* ends soonest", "a message costs 1 us (assumed; ?message=0 for none)"]
 
 
 def test_a_bound_counts_one_message_into_each_rank():

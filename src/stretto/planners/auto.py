@@ -118,7 +118,9 @@ def auto(request: Request) -> Plan:
     plan = best.plan
     if not case.several and not isinstance(plan, SymmetricPlan):
         plan = moved_up(plan, request.budget)
-        plan = plan if request.target is not None else sized(plan, request.budget)  # fitting has sized the others
+        # fitting has sized the plans for targets; others whose chunks are alike can be exported to each of these
+        if request.target is None and not plan.workload.collectives[0].evenly_cut:
+            plan = sized(plan, request.budget)
     return plan.noted({**plan.meta, "chosen": best.name, "tried": [_said(answer) for answer in answers]})
 
 
