@@ -47,8 +47,8 @@ class Effort:
         batches: how often small messages are sent back to back, ``BATCH`` at a time; 0 to leave that out.
         seconds, most_bytes: how long each stream lasts, and the most bytes that it sends over each connection.
         trials: how often each stream is repeated; the best counts.
-        enough_s: a stream of a pair that took so many seconds is not repeated: the moments for which a busy machine
-            holds it up count little in it.
+        enough_s: seconds from which on a stream of a pair is not repeated: the moments for which a busy machine holds
+            it up count little in it.
         round_trips: how many a stream lasts at least, whatever ``seconds``, so that TCP can fill the link.
         unsent_bytes: how many a sender lets the kernel have before they can be sent: these end a stream late.
         connections: the numbers of connections with which the bandwidth of a pair is measured.

@@ -128,7 +128,7 @@ def sizes(database: Database) -> dict[str, Any]:
 
 
 def _in_parts(database: Database, term: int, table: Table, where: ColumnElement[bool]) -> Iterator[int]:
-    """Delete rows, so many in each transaction; how many each time."""
+    """Delete rows, at most ``PART_ROWS`` in each transaction; gives how many each time."""
     keys = [*table.primary_key.columns]
     while True:
         with database.write(term) as connection:
