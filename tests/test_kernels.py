@@ -190,6 +190,8 @@ def test_warming_asks_for_every_kernel(monkeypatch):
             module = importlib.import_module(".".join(path.parts).removesuffix(".__init__"))
             named |= {operator.attrgetter(name)(SimpleNamespace(**vars(module))) for name in names}
             monkeypatch.setattr(module, "at_speed", noted)
+    monkeypatch.setattr(engine, "_ENGINE", None)  # a group that other tests have left may still hold the loop
+    monkeypatch.setattr(engine, "_USERS", 0)
     monkeypatch.setattr(engine.machine_code, "load", lambda: None)
     monkeypatch.setattr(engine, "ready", lambda *_: True)
     plan_all(REQUESTS)
