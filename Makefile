@@ -56,10 +56,10 @@ demo: $(STAMP) ## plan two real networks, verify, simulate, and draw the page de
 	$(BIN)/stretto report demo/ndv2-4.parquet demo/abilene.parquet -o demo/index.html
 	@echo "open the page: file://$(CURDIR)/demo/index.html"
 
-picture: $(STAMP) ## draw the pictures of the README and of docs/drawing.md
-	$(BIN)/stretto compare allreduce -t examples/three_sites.json --size 1GB -p ring,forest -o docs/picture.svg
-	$(BIN)/stretto topologies 'h100:64?pod=16&spines=4' --plot docs/cluster.svg
-	$(BIN)/stretto topologies zoo:Geant2012 --plot docs/map.svg
+picture: $(STAMP) ## draw the pictures of the README and of docs/reference/drawing.md
+	$(BIN)/stretto compare allreduce -t examples/three_sites.json --size 1GB -p ring,forest -o docs/pictures/picture.svg
+	$(BIN)/stretto topologies 'h100:64?pod=16&spines=4' --plot docs/pictures/cluster.svg
+	$(BIN)/stretto topologies zoo:Geant2012 --plot docs/pictures/map.svg
 
 test: $(RAY_STAMP) $(KERNEL_STAMP) ## run the tests
 	$(BIN)/python -m pytest -n auto --dist loadgroup -q --durations=12

@@ -2,8 +2,9 @@
 
 Takes the ``results.json`` of studies (``stretto study all --full --check -o out`` writes one for each) and puts what
 they give for each claim into ``src/stretto/studies/published/*.json``: ours, where an extreme value occurs, and the
-verdict. A claim keeps what the file says if no result has all its cells. Then writes docs/reproducing.md; without
-results only the verdicts and the page. Prints how many claims changed, and how many no result measured.
+verdict. A claim keeps what the file says if no result has all its cells. Then writes
+docs/contributors/reproducing.md; without results only the verdicts and the page.
+Prints how many claims changed, and how many no result measured.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from stretto.studies import STUDIES, Study, find_study
 from stretto.studies.claims import claims_of_run, is_clock, kept, request_of, verdict_of
 from stretto.studies.claims_page import file_of, file_text, page_text
 
-PAGE = Path(__file__).parents[1] / "docs" / "reproducing.md"
+PAGE = Path(__file__).parents[1] / "docs" / "contributors" / "reproducing.md"
 
 
 def filled(study: Study, rows: Sequence[Mapping[str, Any]], clocks: bool) -> list[dict[str, Any]]:

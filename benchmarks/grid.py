@@ -39,7 +39,7 @@ TOPOLOGIES = (
 SIZES = ("1KB", "64KB", "1MB", "16MB", "64MB", "256MB", "1GB")
 KINDS = ("allreduce", "allgather", "reducescatter", "alltoall")
 LARGE_BYTES = 64_000_000
-"""From this size on plans are to be nearer to the bound: docs/auto-grid.md."""
+"""From this size on plans are to be nearer to the bound: docs/contributors/auto-grid.md."""
 
 
 def main() -> None:

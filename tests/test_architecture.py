@@ -1,4 +1,7 @@
-"""Imports go downward only (docs/decisions/0005-rooms.md): each part knows those below it, and no planner another planner's room."""
+"""Imports go downward only: each part knows those below it, and no planner another planner's room.
+
+Why: docs/contributors/decisions/0005-rooms.md.
+"""
 
 from __future__ import annotations
 

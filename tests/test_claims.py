@@ -29,7 +29,7 @@ from stretto.studies.measures import KEYS as MEASURE
 from stretto.studies.model import NET_S
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "reproducing.md"
+PAGE = ROOT / "docs" / "contributors" / "reproducing.md"
 CLAIMS = [(name, claim) for name in STUDIES for claim in find_study(name).claims]
 MEASURED = [(name, claim) for name, claim in CLAIMS if "measure" in claim]
 

@@ -72,7 +72,7 @@ def uses_stretto(language: str, text: str) -> bool:
 WITH_COMMANDS = [
     p
     for p in PAGES
-    if p.name != "adding-a-planner.md"
+    if p.name != "my-planner.md"
     and any((k in ("console", "sh", "bash") and commands(t)) or uses_stretto(k, t) for k, t, _ in shown(p))
 ]
 
@@ -82,7 +82,7 @@ def test_the_blocks_of_a_page_are_found():
     found = list(blocks(text))
     assert found[0] == ("json", "{}\n", "Save this as `a.json`:")
     assert commands(found[1][1]) == [(["x", "-t", "ring:3"], 0)]
-    assert {"README.md", "docs/tutorial.md", "docs/api.md"} <= {named(p) for p in WITH_COMMANDS}
+    assert {"README.md", "docs/start/tutorial.md", "docs/reference/api.md"} <= {named(p) for p in WITH_COMMANDS}
 
 
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=named)
@@ -109,7 +109,7 @@ def _run(arguments: list[str], code: int, page: Path) -> None:
 
 
 def test_a_planner_is_added_as_the_page_says(tmp_path, monkeypatch):
-    page = ROOT / "docs" / "adding-a-planner.md"
+    page = ROOT / "docs" / "howto" / "my-planner.md"
     monkeypatch.chdir(tmp_path)
     before = set(registered())
     monkeypatch.setattr(planners.registry, "_ENTRIES", dict(planners.registry._ENTRIES))

@@ -170,7 +170,7 @@ def test_a_label_goes_where_there_is_room_or_is_left_out():
 
 @pytest.mark.parametrize(("spec", "file"), [("h100:64?pod=16&spines=4", "cluster.svg"), ("zoo:Geant2012", "map.svg")])
 def test_the_pictures_of_the_docs_are_what_make_picture_draws(spec, file):
-    assert svg(load_topology(spec)) == (Path(__file__).parents[1] / "docs" / file).read_text()
+    assert svg(load_topology(spec)) == (Path(__file__).parents[1] / "docs" / "pictures" / file).read_text()
 
 
 def test_notebooks_draw_large_clusters_and_leave_out_drawings_that_are_long():

@@ -31,7 +31,7 @@ def test_make_picture_draws_the_picture_of_the_readme(tmp_path, monkeypatch):
 
 
 def test_the_picture_is_small_and_for_light_and_dark():
-    path = ROOT / "docs" / "picture.svg"
+    path = ROOT / "docs" / "pictures" / "picture.svg"
     ElementTree.parse(path)
     text = path.read_text()
     assert len(text) < 16_000

@@ -15,7 +15,7 @@ from stretto.studies import find_study, run_study, write_study
 from stretto.studies.engines import here
 from stretto.studies.grid import read_grid
 
-DOCS = Path(__file__).parents[1] / "docs" / "studies.md"
+DOCS = Path(__file__).parents[1] / "docs" / "reference" / "studies.md"
 LEAST = 'topologies = ["ring:4"]\nsizes = ["4KB"]\nplanners = ["ring"]\n'
 
 

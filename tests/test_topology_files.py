@@ -58,7 +58,7 @@ def test_planes_and_odd_nodes_survive_json_bit_for_bit():
 
 
 def test_the_example_of_the_docs_is_read():
-    page = (Path(__file__).parents[1] / "docs" / "topologies.md").read_text()
+    page = (Path(__file__).parents[1] / "docs" / "reference" / "topologies.md").read_text()
     example = re.search(r"```json\n(.*?)```", page, re.DOTALL)
     assert example is not None
     assert topology_from_json(json.loads(example[1]), "docs").names == ("a", "b", "leaf")

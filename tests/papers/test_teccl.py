@@ -1,7 +1,7 @@
 """TE-CCL and the exact model against the optimal values that were established for them.
 
 The values (fewest epochs, with the smaller horizon infeasible) are for TE-CCL's own epochs and
-rounding; see docs/planners/teccl.md.
+rounding; see docs/contributors/planners/teccl.md.
 """
 
 from __future__ import annotations

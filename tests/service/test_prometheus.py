@@ -1,4 +1,4 @@
-"""Queries for links, asked of a real Prometheus; the configuration is that of docs/controller-telemetry.md."""
+"""Queries for links, asked of a real Prometheus; the configuration is that of docs/reference/controller-telemetry.md."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stretto.model.errors import InputError
 from stretto.service.telemetry.prometheus import value_of
 from stretto.service.telemetry.sources import SourceFailed, sources_of
 
-PAGE = Path(__file__).parents[2] / "docs" / "controller-telemetry.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "controller-telemetry.md"
 LINKS = dict.fromkeys([("host0", "tor0"), ("tor0", "host0"), ("host0", "host1"), ("tor0", "host1")], 1.25e9)
 
 EXPORTED = """\

@@ -19,7 +19,7 @@ pytest.importorskip("prometheus_client")
 
 from stretto.service.server import Address, _listen
 
-PAGE = Path(__file__).parents[2] / "docs" / "controller.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "controller.md"
 
 
 def test_nothing_that_is_sent_waits_for_an_acknowledgement():

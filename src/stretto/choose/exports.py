@@ -47,7 +47,7 @@ def write_table(table: Tuning, topology: Topology, format: Exporter, folder: str
     Files of an earlier export, which its ``index.json`` names, are removed.
 
     Returns:
-        the entries of ``index.json``, see docs/tuning.md.
+        the entries of ``index.json``, see docs/reference/tuning.md.
     Raises:
         InputError: the table is for another target.
         BrokenPromise: a program is not correct, or it takes 5 % longer than the table says.

@@ -213,8 +213,8 @@ def _show(result: dict[str, Any], one: Study, files: list[str]) -> None:
         whole = sum(c["whole"] for c in result["claims"])
         print_table("What the paper claims, and ours", TABLE[:-1], [c[:-1] for c in claim_rows(result["claims"])])
         others = [c["id"] for c in result["claims"] if not c["agrees"]]
-        print_line(f"{whole} of {len(result['claims'])} claims measured whole; not as docs/reproducing.md has it: "
-                   f"{', '.join(others) or 'none'}")  # fmt: skip
+        print_line(f"{whole} of {len(result['claims'])} claims measured whole; not as "
+                   f"docs/contributors/reproducing.md has it: {', '.join(others) or 'none'}")  # fmt: skip
     cells = result["cells"]
     again = "; --fresh runs them again" if cells["found"] else ""
     print_line(f"{cells['run']} cells run, {cells['failed']} failed, {cells['found']} there before{again}")

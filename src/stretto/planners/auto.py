@@ -4,7 +4,7 @@ Each planner says where it is registered whether ``auto`` asks it, and how many 
 (:class:`~stretto.planners.registry.Candidate`). Planners whose work grows with ranks alone come first. Then come, where
 bandwidth decides, the planners that fill links; then the planners that take little, then the other leading ones.
 ``auto`` stops once a plan is near the lower bound, or once the effort is spent. No clock is read: the same request and
-effort give the same plan. How the order was chosen: docs/planners/auto.md.
+effort give the same plan. How the order was chosen: docs/contributors/planners/auto.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The claims of the papers: what they print, how a study's rows measure it, what ours is, and a verdict.
 
-A claim is an object under ``claims`` in ``published/*.json`` (docs/studies.md has its form), with a measure
+A claim is an object under ``claims`` in ``published/*.json`` (docs/reference/studies.md has its form), with a measure
 (:mod:`.measures`). ``ours``, ``at`` and ``verdict`` stand in the file as ``benchmarks/claims.py`` wrote them;
 :func:`claims_of_run` computes them again from the rows of a run and says whether they still agree.
 """

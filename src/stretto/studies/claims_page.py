@@ -1,4 +1,4 @@
-"""The claims of all papers as files: ``published/*.json`` with ours filled in, and the page docs/reproducing.md."""
+"""The claims of all papers: the files ``published/*.json`` with ours, and docs/contributors/reproducing.md."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEAD = """# Reproducing the papers
 
 One command for each paper runs its evaluation again. The page that it writes has the published values beside ours,
 with their sources, and ends with the paper's claims, measured in that run. With `-t my.json` the same schemes and sizes
-run on [your own network](studies.md#your-network-in-a-papers-figures).
+run on [your own network](../reference/studies.md#your-network-in-a-papers-figures).
 
 | paper | command | claims | same | better | differs | unknown | more on it |
 |---|---|---|---|---|---|---|---|
@@ -32,11 +32,11 @@ A claim is a number, an order or a trend that the paper prints.
   measures the others and exits with 1 if one is not as this page has it.
 
 This page is written by `python benchmarks/claims.py` from `src/stretto/studies/published/`, where the measure of each
-claim stands; [studies](studies.md#claims) has its form.
+claim stands; [studies](../reference/studies.md#claims) has its form.
 """
 
 MORE = {
-    "mtegcca": "[studies](studies.md#mtegcca-figures-3-to-9), [MTEGCCA](planners/mtegcca.md), "
+    "mtegcca": "[studies](../reference/studies.md#mtegcca-figures-3-to-9), [MTEGCCA](planners/mtegcca.md), "
     "[TE-CCL](planners/teccl.md), [TACCL](planners/taccl.md)",
     "scale-ccl": "[SCALE-CCL](planners/scale-ccl.md#where-it-stands)",
     "swot": "[SWOT](planners/swot.md#where-it-stands)",
@@ -72,7 +72,7 @@ def _json(value: Any) -> str:
 
 
 def page_text(studies: Mapping[str, Study]) -> str:
-    """The page docs/reproducing.md."""
+    """The page docs/contributors/reproducing.md."""
     overview = []
     for name, study in studies.items():
         counts = Counter(claim["verdict"] for claim in study.claims)

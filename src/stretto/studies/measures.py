@@ -1,4 +1,4 @@
-"""Measures of claims: expressions over the rows of a study (docs/studies.md has their keys).
+"""Measures of claims: expressions over the rows of a study (docs/reference/studies.md has their keys).
 
 Conditions choose rows, a column gives each a value, another row of the same request may be what it is compared with,
 and the values become one number, a list, or a count of how many hold.

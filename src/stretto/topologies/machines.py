@@ -1,7 +1,7 @@
 """Servers of today: HGX A100 to B200, GB200 NVL72, MI300X, MI325X, Gaudi 3, TPU v4, v5e and v5p, Trainium2.
 
-docs/topologies.md has the source of each figure. Latencies are those of the other servers of the catalogue: 0.7 us
-between two accelerators, half of it to a switch between them. Several servers are joined by rails
+docs/reference/topologies.md has the source of each figure. Latencies are those of the other servers of the catalogue:
+0.7 us between two accelerators, half of it to a switch between them. Several servers are joined by rails
 (:func:`.composition.in_rails`).
 """
 

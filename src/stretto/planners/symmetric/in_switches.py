@@ -1,5 +1,5 @@
 """AllReduce where switches sum: each server's switch sums what its ranks have, the switches above sum what these sums
-are, and copies come back the same way (NVLink SHARP and InfiniBand SHARP; docs/physics.md).
+are, and copies come back the same way (NVLink SHARP and InfiniBand SHARP; docs/understand/physics.md).
 
 A *block* is coordinates whose ranks all come together in a tree of switches that sum and replicate. Blocks are as few
 as may be: places in a server and servers on a rail are two, all ranks of a fat tree are one. Ranks of the outermost

@@ -123,7 +123,8 @@ def parse_sketch(text: str, where: str) -> Sketch:
             chunks=chunks,
         )
     except (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError):
-        raise InputError(f"the key {place!r} does not have the form that docs/planners/taccl.md gives", where) from None
+        form = "the form that docs/understand/planners/taccl.md gives"
+        raise InputError(f"the key {place!r} does not have {form}", where) from None
 
 
 def site_of(sketch: Sketch, topology: Topology) -> tuple[Int64, Int64]:
