@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from stretto.service.client import Controller
 
@@ -17,15 +21,17 @@ class Served:
     Args:
         data: the folder, or the URL of a database.
         options: of the command.
+        log: where its log goes; by default to that of the tests.
     """
 
-    def __init__(self, data: Path | str, *options: object) -> None:
+    def __init__(self, data: Path | str, *options: object, log: IO[str] | None = None) -> None:
         where = "--database" if "://" in str(data) else "--data"
         words = ["serve", where, data, "--port", 0, "--effort", "quick", "-p", "shortest-path", "--json", *options]
         environment = {**os.environ, "STRETTO_KERNELS": "python"}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "stretto", *map(str, words)], stdout=subprocess.PIPE, text=True, env=environment
-        )
+            [sys.executable, "-m", "stretto", *map(str, words)], stdout=subprocess.PIPE, stderr=log, text=True,
+            env=environment,
+        )  # fmt: skip
         self.url = json.loads(self.process.stdout.readline())["url"]
 
     def client(self, token: str | None = None, authorities: Path | None = None) -> Controller:
@@ -36,6 +42,15 @@ class Served:
         self.process.kill()
         self.process.wait()
         self.process.stdout.close()
+
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """Stop it as a debugger does: it keeps its files, locks and connections, and does nothing."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
         """End it as ``systemctl stop`` does."""

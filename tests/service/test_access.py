@@ -18,7 +18,9 @@ from stretto.service.server import Address, serve
 
 
 def test_it_does_not_listen_to_strangers_without_tls_and_tokens(tmp_path):
-    with pytest.raises(InputError, match=r"0\.0\.0\.0 is reached from other machines, so the controller needs TLS and"):
+    with pytest.raises(
+        InputError, match=r"0\.0\.0\.0 is reached from other machines, so the controller needs TLS and tokens"
+    ):
         serve(None, str(tmp_path), Address("0.0.0.0"), Tokens(), None, Limits(), print)
 
 
@@ -62,7 +64,7 @@ def test_a_bad_line_leaves_the_tokens_that_were_known_and_is_logged_once(tmp_pat
 
 
 def test_a_client_without_a_controller_says_so():
-    with pytest.raises(ControllerGone, match="no controller answers: http://127"):
+    with pytest.raises(ControllerGone, match=r"127\.0\.0\.1:9: Connection refused; `stretto serve` starts one"):
         Controller("http://127.0.0.1:9").health()
     with pytest.raises(InputError, match=r"missing\.pem: cannot be used: No such file"):
         Controller("https://127.0.0.1:9", authorities="missing.pem")

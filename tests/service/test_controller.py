@@ -321,6 +321,23 @@ def test_an_instance_that_is_not_the_leader_reads_and_says_who_writes(cluster):
         served.stop()
 
 
+def test_a_leader_that_stands_still_is_followed_on_sqlite_too(cluster):
+    served = Served(cluster.data, *cluster.options, "--gone-after", 1)
+    try:
+        with cluster.leader.standing_still():
+            while not cluster.client(served=served).health()["leader"]:
+                time.sleep(0.05)
+            assert cluster.client(served=served).put_job("third", JOB)["version"] == 1
+        status, _, content = cluster.send("PUT", "/jobs/third", {**JOB, "weight": 2})
+        assert (status, json.loads(content)["error"]["leader"]) == (409, served.url)
+        cluster.client().delete_job("third")  # by way of the new leader
+        assert not cluster.client().health()["leader"]
+    finally:
+        served.stop()
+    while not cluster.client().health()["leader"]:
+        time.sleep(0.05)
+
+
 def test_the_api_says_what_it_is_and_counts_what_it_does(cluster):
     paths = json.loads(cluster.send("GET", "/openapi.json", role=None)[2])["paths"]
     assert {"/networks/{name}", "/networks/{name}/telemetry", "/jobs/{name}/plan", "/plans/{digest}"} <= {*paths}
@@ -348,6 +365,7 @@ def test_the_command_line_asks_the_controller(cluster, tmp_path, monkeypatch):
     assert run("jobs", "show", "cli")["status"] == "planned"
     assert run("jobs", "hold", "cli")["hold"]["who"] == "operator-1"
     assert run("jobs", "show", "cli")["hold"]["who"] == "operator-1"
+    assert "planned, held" in CliRunner().invoke(app, ["jobs", "list"]).stdout
     assert run("jobs", "accept", "cli") == {"name": "cli", "published": None, "hold": None}
     assert "cli" in {each["name"] for each in run("jobs", "list")["jobs"]}
     assert run("networks", "show", "mesh")["decisions"][0]["published"]

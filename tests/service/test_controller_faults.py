@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import time
-from contextlib import contextmanager
 
 import pytest
 
@@ -100,15 +97,6 @@ def pair():
             served.kill()
 
 
-@contextmanager
-def standing_still(served):
-    os.kill(served.process.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(served.process.pid, signal.SIGCONT)
-
-
 def refused_write(client, weight=0.5):
     """The answer to a write, which is one that says: later, or elsewhere."""
     with pytest.raises(ControllerRefused) as refused:
@@ -141,7 +129,7 @@ def test_while_the_database_is_gone_plans_are_served_writes_are_refused_and_plan
 def test_a_leader_that_stands_still_is_followed_and_writes_nothing_when_it_goes_on(pair):
     leader = pair.leader()
     before = pair.planned(leader.client())
-    with standing_still(leader):
+    with leader.standing_still():
         assert pair.leader_of([pair.other(leader)]) is pair.other(leader)
     refused = refused_write(leader.client())
     assert (refused.status, refused.code, refused.leader) == (409, "not_leader", pair.other(leader).url)

@@ -286,11 +286,14 @@ def test_what_is_proposed_is_withdrawn_when_it_is_the_plan_that_the_job_has(cont
     controller.write(holding.hold_job, "a", "alice", controller.now)
     assert slower(controller, 1e9)["event"] == "proposed"
     assert {*controller.read(holding.proposed_plans)} == {"a"}
+    decided = controller.read(published.last_decision, "net")
+    assert (decided.published, decided.proposed) == (False, '["a"]')  # no job has its plan
     assert slower(controller, 10e9)["event"] == "held"
     assert controller.read(holding.proposed_plans) == {}
     assert controller.read(published.published_plan, "a").version == 1
     assert slower(controller, 1e9)["event"] == "proposed"
     assert controller.write(holding.accept_plan, "a", None, False, controller.now) == 2
+    assert controller.read(published.last_decision, "net").published
     assert slower(controller, 10e9)["jobs"] == {"a": 3}  # held no more
 
 

@@ -20,7 +20,7 @@ from stretto.model.errors import InputError
 from stretto.service import jobs, networks
 from stretto.service.database import Database, NotLeader
 from stretto.service.documents import parse_job
-from stretto.service.leadership import lock_of
+from stretto.service.leadership import FileLock, lock_of
 from stretto.service.networks import Conflict, Missing
 from stretto.service.schema import TABLES
 from stretto.service.telemetry.samples import CAPACITY, Sample
@@ -66,6 +66,22 @@ def test_one_instance_holds_the_lock_and_the_next_gets_it_when_it_is_given_back(
     first.release()
     assert second.take()
     second.release()
+
+
+def test_a_lock_file_that_its_holder_does_not_renew_is_replaced_and_he_knows_it(tmp_path):
+    now = [0.0]
+    still, next_one = (FileLock(str(tmp_path / "lock"), 5.0, lambda: now[0]) for _ in range(2))
+    assert still.take()
+    for now[0] in (1.0, 4.0, 5.9):
+        assert not next_one.take()
+    assert still.held()  # this renews it
+    for now[0] in (6.1, 11.0, 11.2):
+        assert not next_one.take()
+    assert next_one.take() and next_one.held()
+    assert not still.held() and not still.take()
+    next_one.release()
+    assert still.take()
+    still.release()
 
 
 def test_a_leader_whose_term_is_over_writes_nothing(store):

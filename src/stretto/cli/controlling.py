@@ -80,12 +80,17 @@ def show_network(
         size = f"{len(topology['nodes'])} nodes, {len(topology['links'])} links"
         rows = [("version", f"{found['version']}: {found['why']}"), ("size", size)]
         rows += [("differs", f"{said['src']}→{said['dst']}: {_values(said)}") for said in found["overlay"]]
-        rows += [
-            (_moment(d["at"]), ("new plans: " if d["published"] else "") + d["why"]) for d in found["decisions"][:5]
-        ]
+        rows += [(_moment(d["at"]), _outcome(d) + d["why"]) for d in found["decisions"][:5]]
         print_table(f"network {name}", ("", ""), rows)
 
     answer(as_json, found, show)
+
+
+def _outcome(decision: dict[str, Any]) -> str:
+    """What became of a decision's plan."""
+    made = ["new plans"] if decision["published"] else []
+    held = [f"proposed to {', '.join(decision['proposed'])}"] if decision["proposed"] else []
+    return f"{'; '.join(made + held)}: " if made or held else ""
 
 
 def _values(said: dict[str, Any]) -> str:
@@ -143,8 +148,16 @@ def list_jobs(
 ) -> None:
     """List jobs."""
     found = _controller(controller, token, authorities).jobs()
-    rows = [(j["name"], j["network"], str(j["version"]), str(j["plan_version"] or "none yet")) for j in found]
-    answer(as_json, {"jobs": found}, lambda: print_table("jobs", ("name", "network", "version", "plan"), rows))
+    heads = ("name", "network", "version", "plan", "status")
+    rows = [(j["name"], j["network"], str(j["version"]), str(j["plan_version"] or "none"), _status(j)) for j in found]
+    answer(as_json, {"jobs": found}, lambda: print_table("jobs", heads, rows))
+
+
+def _status(job: dict[str, Any]) -> str:
+    """The status of a job in the list of all, and whether it is held."""
+    held = ["held"] if job["held"] else []
+    proposed = [f"proposal {job['proposal']}"] if job["proposal"] is not None else []
+    return ", ".join([job["status"], *held, *proposed])
 
 
 @jobs.command("show", cls=Command)

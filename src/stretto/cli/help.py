@@ -33,7 +33,7 @@ METAVARS: Mapping[str, str] = {
     "watch": "SECONDS", "wait": "SECONDS", "master": "HOST[:PORT]", "connections": "N,...", "load": "SIZE",
     "network": "NAME", "engine": "ENGINE", "command": "COMMAND", "ssh": "COMMAND", "host": "ADDRESS", "paced": "X",
     "scale": "X", "shrink": "X", "threshold": "X", "least_gain": "X", "rate": "X", "keep": "DAYS",
-    "keep_telemetry": "HOURS",
+    "keep_telemetry": "HOURS", "allow_host": "NAME",
 }  # fmt: skip
 """What stands for the value of an option; a number N where nothing is said."""
 

@@ -15,6 +15,12 @@ from . import arguments
 
 NEEDED = ("fastapi", "uvicorn", "sqlalchemy", "alembic", "prometheus_client")
 
+WAYS_OUT = {
+    "OpenToStrangers": "give --tls-cert and --tls-key, and --tokens or --token, or --insecure where a proxy does both",
+    "PortTaken": "--port names another one, and 0 takes any that is free",
+}
+"""What to do about errors of the server, by their names."""
+
 
 def serve(
     *,
@@ -47,6 +53,11 @@ def serve(
     insecure: Annotated[
         bool, Option("--insecure", help="Listen beyond this machine even without TLS or tokens.")
     ] = False,
+    allow_host: Annotated[
+        list[str] | None,
+        Option(help="Without tokens: a name by which this controller may be asked for, besides this machine's and that "
+               "of --address; may be repeated."),
+    ] = None,
     sources: Annotated[
         str | None, Option(help="File of what is asked for telemetry: Prometheus and gNMI, for each network.")
     ] = None,
@@ -90,7 +101,7 @@ def serve(
     from ..service.limits import Limits
     from ..service.listening import Sensitivity
     from ..service.planner import Settings
-    from ..service.server import Address
+    from ..service.server import Address, OpenToStrangers, PortTaken
     from ..service.server import serve as run
     from ..service.telemetry.asking import read_sources
 
@@ -111,12 +122,16 @@ def serve(
         )
         sys.stdout.flush()
 
-    run(
-        database, data or _state_folder(), Address(host, port, tls_cert, tls_key, address, insecure),
-        Tokens(token, tokens), Settings(effort, Sensitivity(threshold, hold), least_gain, planner, kept),
-        Limits(most_bytes, rate, max(1, int(4 * rate))), ready,
-        None if sources is None else read_sources(sources), gone_after,
-    )  # fmt: skip
+    where = Address(host, port, tls_cert, tls_key, address, insecure, (*(allow_host or ()),))
+    try:
+        run(
+            database, data or _state_folder(), where, Tokens(token, tokens),
+            Settings(effort, Sensitivity(threshold, hold), least_gain, planner, kept),
+            Limits(most_bytes, rate, max(1, int(4 * rate))), ready,
+            None if sources is None else read_sources(sources), gone_after,
+        )  # fmt: skip
+    except (OpenToStrangers, PortTaken) as error:
+        raise InputError(f"{error}; {WAYS_OUT[type(error).__name__]}") from None
 
 
 def _make_token(given: str, path: str | None, as_json: bool) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -21,6 +21,7 @@ from ..model.errors import StrettoError
 from .access import READ, Caller, Tokens
 from .calls import NUL, Answer, Call, Refused, error_answer, not_leader, unless_known
 from .database import CONNECTIONS, DatabaseGone, NotLeader
+from .hosts import KnownHosts
 from .instance import Instance
 from .limits import Limits, Rates
 from .networks import Missing
@@ -41,8 +42,12 @@ CODES = {404: "not_found", 405: "method_not_allowed"}
 NOBODY = Caller("nobody", "read")
 
 
-def make_app(instance: Instance, tokens: Tokens, limits: Limits) -> FastAPI:
-    """The application of an instance, which begins to serve when the application does."""
+def make_app(instance: Instance, tokens: Tokens, limits: Limits, names: Iterable[str]) -> FastAPI:
+    """The application of an instance, which begins to serve when the application does.
+
+    Args:
+        names: of hosts by which it may be asked for where there are no tokens (:mod:`.hosts`).
+    """
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -66,6 +71,8 @@ def make_app(instance: Instance, tokens: Tokens, limits: Limits) -> FastAPI:
         openapi_extra=_documented(EVENTS), response_class=Response,
     )  # fmt: skip
     app.add_exception_handler(HTTPException, _http_error)
+    if not tokens.needed:
+        app.add_middleware(KnownHosts, names=names)
     _add_scheme(app)
     return app
 
@@ -103,14 +110,14 @@ class Door:
             return said
 
         try:
-            self._caller(EVENTS, request)
-            if instance.events.full:
+            _, client = self._caller(EVENTS, request)
+            if instance.events.full(client):
                 raise Refused(429, "too_many_requests", "too many pages listen", **{"Retry-After": "10"})
         except Refused as error:
             answer = error_answer(error)
             return Response(answer.body, answer.status, answer.headers, answer.media)
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(instance.events.listen(hello), headers=headers, media_type="text/event-stream")
+        return StreamingResponse(instance.events.listen(hello, client), headers=headers, media_type="text/event-stream")
 
     async def _answer(self, route: Route, request: Request) -> tuple[float, Answer]:
         """The answer to a request, and how long it has waited for news, seconds."""
@@ -118,7 +125,7 @@ class Door:
         try:
             if route.method != "GET" and is_foreign(request.headers.get("sec-fetch-site")):
                 raise Refused(403, "forbidden", "was sent by a page of another site")
-            caller = self._caller(route, request)
+            caller, _ = self._caller(route, request)
             if any("\0" in name for name in (*request.path_params.values(), *request.query_params.values())):
                 raise Refused(422, "bad_name", NUL)
             content = await self._body(request)
@@ -163,8 +170,8 @@ class Door:
         self._remembered.keep(asked, answer)
         return unless_known(call, answer)
 
-    def _caller(self, route: Route, request: Request) -> Caller:
-        """Who asks, if that is not too often."""
+    def _caller(self, route: Route, request: Request) -> tuple[Caller, str]:
+        """Who asks, if that is not too often, and the client that this counts for: a token, else an address."""
         peer = request.client.host if request.client else ""
         caller = NOBODY if route.role is None else self._tokens.caller(request.headers.get("authorization"))
         known = caller is not None and self._tokens.needed and caller is not NOBODY
@@ -175,7 +182,7 @@ class Door:
             raise Refused(429, "too_many_requests", f"at most {self._limits.rate:g} a second for one client", **retry)
         if caller is None:
             raise Refused(401, "no_token", "needs a bearer token that is known", **{"WWW-Authenticate": "Bearer"})
-        return caller
+        return caller, client
 
     async def _body(self, request: Request) -> bytes:
         """The body, if it is not too large or too slow."""
@@ -214,7 +221,7 @@ class Door:
                         raise
                     answer = error_answer(error)
                 left_s = begun + waits_s - loop.time()
-                if answer.status not in (304, 404) or left_s <= 0 or await request.is_disconnected():
+                if answer.status not in (304, 404) or left_s <= 0 or news.closed or await request.is_disconnected():
                     return waited_s, answer
                 since = loop.time()
                 with self._instance.metrics.waiting.track_inprogress():

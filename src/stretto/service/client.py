@@ -229,7 +229,7 @@ class Controller:
         every = {"Accept": "application/json", **headers}
         every |= {"Content-Type": "application/json"} if body is not None else {}
         every |= {"Authorization": f"Bearer {self._token}"} if self._token else {}
-        reasons = []
+        reasons, start = [], "; `stretto serve` starts one"
         for url in urls or self._urls:
             for fresh in (False, True):  # a connection that was kept may have ended meanwhile
                 if not fresh and url not in self._connections:
@@ -240,8 +240,9 @@ class Controller:
                     return self._exchange(self._connection(url, fresh, wait_s), method, path, body, every)
                 except (OSError, http.client.HTTPException) as error:
                     if fresh:
-                        reasons.append(f"{url}: {error or type(error).__name__}")
-        raise ControllerGone(f"no controller answers: {'; '.join(reasons)}")
+                        start = start if isinstance(error, ConnectionRefusedError) else ""
+                        reasons.append(f"{url}: {getattr(error, 'strerror', None) or error or type(error).__name__}")
+        raise ControllerGone(f"no controller answers: {'; '.join(reasons)}{start}")
 
     def _connection(self, url: str, fresh: bool, wait_s: float) -> http.client.HTTPConnection:
         if fresh:

@@ -18,6 +18,7 @@ import asyncio
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from typing import Any
@@ -36,8 +37,8 @@ LOOK_S = 0.5
 BEAT_S = 15.0
 """Seconds after which something is sent even if nothing has changed, so that both ends see that the other is there."""
 
-MOST_LISTENERS = 100
-"""Pages of one instance."""
+MOST_LISTENERS, MOST_OF_CLIENT = 1000, 20
+"""Pages that listen to one instance, and those of one client: who opens too many shuts out nobody else."""
 
 
 def event(kind: str, data: Any) -> str:
@@ -57,16 +58,15 @@ class Events:
         self._shown: dict[Key, str] = {}
         self._trouble: str | None = None
         self._led = False  # whether this instance was the leader when it read last
-        self._listeners = 0
+        self._listeners: Counter[str] = Counter()  # by client
         self._ends = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._reader: asyncio.Task[None] | None = None
         self._wanted, self._changed, self._reads = asyncio.Event(), asyncio.Event(), asyncio.Lock()
 
-    @property
-    def full(self) -> bool:
-        """Whether no more pages are served."""
-        return self._listeners >= MOST_LISTENERS
+    def full(self, client: str) -> bool:
+        """Whether no more pages of a client are served."""
+        return self._listeners[client] >= MOST_OF_CLIENT or self._listeners.total() >= MOST_LISTENERS
 
     def wake(self) -> None:
         """There may be news; called in any thread."""
@@ -81,14 +81,15 @@ class Events:
         if self._reader is not None:
             self._reader.cancel()
 
-    async def listen(self, hello: Callable[[], dict[str, Any] | None]) -> AsyncIterator[str]:
+    async def listen(self, hello: Callable[[], dict[str, Any] | None], client: str = "") -> AsyncIterator[str]:
         """What one page is sent.
 
         Args:
             hello: who listens and where; None if he may not any more.
+            client: whose page it is.
         """
         self._loop = asyncio.get_running_loop()
-        self._listeners += 1
+        self._listeners[client] += 1
         said, sent = None, {}  # type: dict[str, Any] | None, dict[Key, str]
         try:
             await self._read()
@@ -103,7 +104,8 @@ class Events:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(changed.wait(), BEAT_S)
         finally:
-            self._listeners -= 1
+            self._listeners[client] -= 1
+            self._listeners += Counter()  # clients without pages are forgotten
 
     def _news(self, sent: dict[Key, str]) -> str:
         """The events that make what was sent what is shown; notes that they are sent."""

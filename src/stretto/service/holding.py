@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from .jobs import job as stored_job
 from .networks import Conflict
-from .published import publish
+from .published import note_outcome, publish
 from .schema import holds, plans, proposals
 
 
@@ -60,6 +60,11 @@ def proposed_plans(connection: Connection) -> dict[str, Row[Any]]:
     return {row.job: row for row in connection.execute(asked)}
 
 
+def proposals_by_job(connection: Connection) -> dict[str, int]:
+    """By job the number of what is proposed to it."""
+    return {row.job: row.decision for row in connection.execute(select(proposals.c.job, proposals.c.decision))}
+
+
 def withdraw(connection: Connection, job: str) -> None:
     """Propose nothing to a job any more."""
     connection.execute(delete(proposals).where(proposals.c.job == job))
@@ -86,4 +91,5 @@ def accept_plan(connection: Connection, name: str, seen: int | None, holds_on: b
     if row is None:
         return None
     changed = json.loads(row.changed)
+    note_outcome(connection, row.decision, published=True)
     return publish(connection, name, row.digest, row.decision, row.job_version, row.why, changed, now)

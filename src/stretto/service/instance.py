@@ -43,10 +43,15 @@ FOLLOW_S = 0.25
 
 
 class News:
-    """Wakes requests that wait for a job's plan. All methods are called in the event loop."""
+    """Wakes requests that wait for a job's plan. All methods are called in the event loop.
+
+    Attributes:
+        closed: whether nobody is to wait any more, for the instance ends.
+    """
 
     def __init__(self) -> None:
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+        self.closed = False
 
     @property
     def awaited(self) -> bool:
@@ -71,6 +76,11 @@ class News:
             for future in self._waiting.pop(job, ()):
                 if not future.done():
                     future.set_result(None)
+
+    def close(self) -> None:
+        """Let all who wait go; they are answered as if their time were over."""
+        self.closed = True
+        self.tell([*self._waiting])
 
 
 class Door(Intake):
@@ -145,8 +155,9 @@ class Instance:
         self._follower = asyncio.create_task(self._follow())
 
     def close(self) -> None:
-        """Let go of who listens, before connections are waited for."""
+        """Let go of who listens or waits, before connections are waited for; called in the event loop."""
         self.events.close()
+        self.news.close()
 
     async def end(self) -> None:
         """End the planner and give the lock back."""

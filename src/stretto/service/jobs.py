@@ -32,6 +32,10 @@ class JobVersion:
     def job(self) -> Job:
         return parse_job(self.document)
 
+    def status(self, refused: str | None) -> str:
+        """How far its plan is; ``refused`` says why it has none."""
+        return "refused" if refused else "planned" if self.plan_version else "waiting"
+
 
 def job(connection: Connection, name: str) -> JobVersion:
     """The newest version of a job; Missing if there is no such job."""

@@ -1,14 +1,17 @@
 """Who of several instances is the leader: the one that holds a lock that ends with its process or its connection.
 
 For SQLite the lock is on a file beside the database; for PostgreSQL it is an advisory lock of a session. A leader that
-loses its connection without noticing is fenced by its term (:mod:`.database`). PostgreSQL ends the session of a leader
-that stands still, which keeps its connection open, when nothing has come from it for a while.
+loses its lock without noticing is fenced by its term (:mod:`.database`). A leader that stands still would keep either
+lock: PostgreSQL ends its session when nothing has come from it for a while, and the file, whose time the leader renews,
+is replaced by an instance that has seen the same time on it for as long.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
@@ -38,7 +41,7 @@ class Lock(Protocol):
 def lock_of(database: Database) -> Lock:
     """The leader's lock of a database."""
     if database.is_sqlite:
-        return FileLock(f"{database.engine.url.database}.leader")
+        return FileLock(f"{database.engine.url.database}.leader", database.gone_after_s)
     from .postgres import postgres_engine
 
     engine = postgres_engine(
@@ -49,30 +52,56 @@ def lock_of(database: Database) -> Lock:
 
 
 class FileLock:
-    """A lock on a file; the kernel gives it back when the process ends."""
+    """A lock on a file: the kernel gives it back when its holder ends, others take it when he stands still.
 
-    def __init__(self, path: str) -> None:
-        self._path, self._file = path, -1
+    Args:
+        path: of the file. Whoever holds the lock holds it on the file that is there now.
+        idle_s: seconds without a call of :meth:`held` after which another instance puts a new file in its place.
+        clock: steady seconds.
+    """
+
+    def __init__(self, path: str, idle_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path, self._idle_s, self._clock, self._file = path, idle_s, clock, -1
+        self._renewed, self._seen_at = (0, 0), 0.0  # what was seen of the holder last, and since when
 
     def take(self) -> bool:
-        if self._file >= 0:
+        if self.held():
             return True
         file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            self._watch(os.fstat(file))
             os.close(file)
             return False
         self._file = file
-        return True
+        return self.held()
 
     def held(self) -> bool:
-        return self._file >= 0
+        """Whether it is still held; renews it."""
+        if self._file < 0:
+            return False
+        with suppress(OSError):  # the file is gone
+            if os.path.samestat(os.fstat(self._file), os.stat(self._path)):
+                os.utime(self._file)
+                return True
+        self.release()
+        return False
 
     def release(self) -> None:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+    def _watch(self, found: os.stat_result) -> None:
+        """Remove the file if its holder has not renewed it for too long; :meth:`take` makes another."""
+        renewed, now = (found.st_ino, found.st_mtime_ns), self._clock()
+        if renewed != self._renewed:
+            self._renewed, self._seen_at = renewed, now
+        elif now - self._seen_at > self._idle_s:
+            with suppress(OSError):  # another instance has done it
+                if os.path.samestat(found, os.stat(self._path)):
+                    os.unlink(self._path)
 
 
 class AdvisoryLock:

@@ -121,6 +121,12 @@ def decide(connection: Connection, values: Mapping[str, Any]) -> int:
     return int(connection.execute(insert(decisions).values(**values)).inserted_primary_key[0])
 
 
+def note_outcome(connection: Connection, decision: int, published: bool, proposed: list[str] | None = None) -> None:
+    """Note whether jobs have got the plan of a decision, and to which ones it was proposed instead."""
+    named = {} if proposed is None else {"proposed": json.dumps(proposed)}
+    connection.execute(update(decisions).where(decisions.c.id == decision).values(published=published, **named))
+
+
 def publish(
     connection: Connection, job: str, digest: str, decision: int, job_version: int, why: str,
     changed: Mapping[str, Any], now: float,

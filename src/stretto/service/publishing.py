@@ -31,6 +31,7 @@ from .published import (
     find_plan,
     keep_plan,
     last_decision,
+    note_outcome,
     plan_row,
     publish,
     published_plan,
@@ -153,7 +154,7 @@ class Publishing:
                     return False
             except Missing:
                 return False
-            now = self._clock()
+            now, before = self._clock(), last_decision(connection, name, published=True)
             if whole is not None and stored is not None:
                 facts = {"jobs": whole.numbers, "mean_completion_s": verdict.after_s, "link_use": whole.link_use}
                 keep_plan(connection, whole.digest, whole.request, stored, facts, now)
@@ -164,9 +165,10 @@ class Publishing:
                 "before_s": verdict.before_s, "after_s": verdict.after_s, "why": verdict.why, "at": now,
             })  # fmt: skip
             held, waiting = held_jobs(connection), proposed_plans(connection)
-            if whole is not None and stored is not None:
-                for job in held.keys() & waiting.keys() & whole.numbers.keys() - parts.keys():
-                    withdraw(connection, job)  # it would be the plan that the job has
+            for job in held.keys() & waiting.keys() & (whole.numbers.keys() if whole else {}) - parts.keys():
+                # the plan that the job has would be proposed; or it is better than any, and nobody has this proposal's
+                if verdict.publishes or before is None or waiting[job].decision > before.id:
+                    withdraw(connection, job)
             unchanged = {job.name: job.version for job in all_jobs(connection, name)}
             for job, part in parts.items():
                 job_version = state.jobs[job].version
@@ -177,6 +179,8 @@ class Publishing:
                 elif job not in waiting or waiting[job].content != part.stored.content:
                     part.propose(connection, decision, job_version, verdict.why, now)
                     proposed[job] = decision
+            if parts:
+                note_outcome(connection, decision, bool(versions), sorted(proposed))
             forget_versions(connection, name, self._versions)
         self._tell({
             "event": "published" if versions else "proposed" if proposed else "held", "network": name,

@@ -143,27 +143,35 @@ def get_decisions(call: Call) -> Answer:
 def _decision(row: Row[Any]) -> dict[str, Any]:
     keys = ("network_version", "effort", "published", "before_s", "after_s", "why", "at")
     said = {key: getattr(row, key) for key in keys}
-    return {**said, "jobs": json.loads(row.jobs), "refused": json.loads(row.refused), "plan": row.digest}
+    lists = {key: json.loads(getattr(row, key)) for key in ("jobs", "proposed", "refused")}
+    return {**said, **lists, "plan": row.digest}
 
 
 def get_jobs(call: Call) -> Answer:
     with call.read() as connection:
         found = jobs.all_jobs(connection)
+        held, proposed = holding.held_jobs(connection), holding.proposals_by_job(connection)
+        reasons = {network: _reasons(connection, network) for network in {job.network for job in found}}
     keys = ("name", "version", "network", "plan_version")
-    return Answer(data=[{key: getattr(job, key) for key in keys} for job in found])
+    return Answer(data=[
+        {key: getattr(job, key) for key in keys} | {
+            "status": job.status(reasons[job.network].get(job.name)), "held": job.name in held,
+            "proposal": proposed.get(job.name),
+        } for job in found
+    ])  # fmt: skip
 
 
 def get_job(call: Call) -> Answer:
     with call.read() as connection:
         job = jobs.job(connection, call.names["name"])
-        reason = _reason(connection, job)
+        reason = _reasons(connection, job.network).get(job.name)
         rows = published.plan_history(connection, job.name)
         held, proposed = holding.held_jobs(connection).get(job.name), holding.proposed_plans(connection).get(job.name)
         collectives = times_of(connection, job.name)
     versions = [{"version": r.version, "digest": r.digest, "why": r.why, "published_at": r.at} for r in rows]
     data = {
         "name": job.name, "version": job.version, "network": job.network, "job": job.document, "at": job.at,
-        "status": "refused" if reason else "planned" if job.plan_version else "waiting", "reason": reason,
+        "status": job.status(reason), "reason": reason,
         "hold": None if held is None else vars(held), "proposed": None if proposed is None else _proposal(proposed),
         "plan_version": job.plan_version, "plan_versions": versions, "collectives": collectives,
     }  # fmt: skip
@@ -197,11 +205,10 @@ def post_accept(call: Call) -> Answer:
     return Answer(data={"name": name, "published": version, "hold": None if held is None else vars(held)})
 
 
-def _reason(connection: Connection, job: jobs.JobVersion) -> str | None:
-    """Why a job has no plan, if the last decision on its network says so."""
-    last = published.last_decision(connection, job.network)
-    reason = None if last is None else json.loads(last.refused).get(job.name)
-    return None if reason is None else str(reason)
+def _reasons(connection: Connection, network: str) -> dict[str, str]:
+    """By job of a network why it has no plan, as the last decision says."""
+    last = published.last_decision(connection, network)
+    return {} if last is None else dict(json.loads(last.refused))
 
 
 def put_job(call: Call) -> Answer:
@@ -240,7 +247,7 @@ def get_job_plan(call: Call) -> Answer:
         row = published.published_plan(connection, name, version)
         if row is None:
             job = jobs.job(connection, name)
-            reason = _reason(connection, job)
+            reason = _reasons(connection, job.network).get(name)
             if reason is not None:
                 raise Refused(409, "refused", f"job {name!r} has no plan: {reason}")
             if version is not None and version <= job.plan_version:

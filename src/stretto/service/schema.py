@@ -99,7 +99,8 @@ decisions = Table(
     Column("jobs", Text, nullable=False),  # by name the version of each job that the plan serves
     Column("refused", Text, nullable=False),  # by name why a job has no plan
     Column("digest", Text, nullable=False),  # of the plan of all jobs together; empty for none
-    Column("published", Boolean, nullable=False),
+    Column("published", Boolean, nullable=False),  # whether jobs have its plan, or had it already
+    Column("proposed", Text, nullable=False, default="[]", server_default="[]"),  # names of jobs that are held
     Column("before_s", Double),  # the mean completion by weight that the plans before would have
     Column("after_s", Double),
     Column("why", Text, nullable=False),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import logging
 import os
@@ -18,6 +19,7 @@ from ..model.errors import InputError
 from .access import Tokens
 from .app import make_app
 from .database import GONE_AFTER_S, Database, sqlite_url
+from .hosts import own_names
 from .instance import Instance
 from .limits import Limits
 from .planner import Settings
@@ -29,6 +31,14 @@ KEEP_ALIVE_S = 75
 """Seconds for which an idle connection stays open."""
 
 
+class OpenToStrangers(InputError):
+    """Other machines would reach a controller that asks nobody who he is, or that everybody can listen to."""
+
+
+class PortTaken(InputError):
+    """Another program listens there."""
+
+
 @dataclass(frozen=True)
 class Address:
     """Where the server listens, and with which certificate.
@@ -36,6 +46,7 @@ class Address:
     Attributes:
         public: the URL at which others reach it; None for that of host and port.
         insecure: whether it may listen beyond this machine without TLS or tokens.
+        names: of hosts, besides this machine's own, by which it may be asked for where there are no tokens.
     """
 
     host: str = "127.0.0.1"
@@ -44,6 +55,7 @@ class Address:
     tls_key: str | None = None
     public: str | None = None
     insecure: bool = False
+    names: tuple[str, ...] = ()
 
 
 def serve(
@@ -66,8 +78,9 @@ def serve(
     own = f"{'https' if address.tls_cert else 'http'}://{host}:{listening.getsockname()[1]}"
     database = Database(url if url is not None else sqlite_url(_made(folder)), gone_after_s)
     instance = Instance(database, settings, address.public or own, sources)
+    names = own_names(own, address.public, *address.names)
     config = uvicorn.Config(
-        make_app(instance, tokens, limits), log_level="warning", access_log=False, server_header=False,
+        make_app(instance, tokens, limits, names), log_level="warning", access_log=False, server_header=False,
         ssl_certfile=address.tls_cert, ssl_keyfile=address.tls_key, ssl_version=ssl.PROTOCOL_TLS_SERVER,
         timeout_keep_alive=KEEP_ALIVE_S, timeout_graceful_shutdown=CLOSE_S, lifespan="on",
     )  # fmt: skip
@@ -106,10 +119,8 @@ def _check(address: Address, tokens: Tokens) -> None:
         return
     lacking = [what for what, given in (("TLS", address.tls_cert), ("tokens", tokens.needed)) if not given]
     if lacking:
-        raise InputError(
-            f"{address.host} is reached from other machines, so the controller needs {' and '.join(lacking)} there; "
-            "or say that it may be insecure", "host",
-        )  # fmt: skip
+        needs = " and ".join(lacking)
+        raise OpenToStrangers(f"{address.host} is reached from other machines, so the controller needs {needs} there")
 
 
 def _is_loopback(host: str) -> bool:
@@ -128,7 +139,8 @@ def _listen(address: Address) -> socket.socket:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(where)
     except OSError as error:
-        raise InputError(f"cannot be used: {error.strerror or error}", f"{address.host}:{address.port}") from None
+        kind = PortTaken if error.errno == errno.EADDRINUSE else InputError
+        raise kind(f"cannot be used: {error.strerror or error}", f"{address.host}:{address.port}") from None
     return listening
 
 

@@ -75,10 +75,10 @@ def _network(connection: Connection, name: str, version: int) -> dict[str, Any]:
 
 
 def _decisions(connection: Connection, name: str) -> Iterator[dict[str, Any]]:
-    keys = ("network_version", "effort", "published", "before_s", "after_s", "why", "at")
+    keys = ("network_version", "effort", "published", "proposed", "before_s", "after_s", "why", "at")
     asked = select(*(decisions.c[key] for key in keys)).where(decisions.c.network == name)
     for row in connection.execute(asked.order_by(decisions.c.id.desc()).limit(MOST_DECISIONS)):
-        yield row._asdict()
+        yield row._asdict() | {"proposed": json.loads(row.proposed)}
 
 
 def _reports(connection: Connection, name: str, since: float) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def _jobs(connection: Connection, refused: dict[str, dict[str, str]]) -> Iterato
         yield {
             "name": job.name, "version": job.version, "network": job.network, "at": job.at,
             "weight": job.document.get("weight", 1), "reason": reason, "plan_version": job.plan_version,
-            "status": "refused" if reason else "planned" if job.plan_version else "waiting",
+            "status": job.status(reason),
             "collectives": _with_measured(
                 _collectives(job, _facts(own[0]) if own else []), own, measured.get(job.name, [])
             ),

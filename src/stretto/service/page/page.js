@@ -170,7 +170,7 @@ byId("find-job").addEventListener("input", (e) => { state.findJob = e.target.val
 byId("all-links").addEventListener("click", () => { state.all = !state.all; show(); });
 
 function showDecisions(network) {
-  const rows = network.decisions.map((d) => element("li", {}, element("span", { class: `tag ${d.published ? "good" : "soft"}` }, d.published ? "new plans" : "kept"), moment(d.at),
+  const rows = network.decisions.map((d) => element("li", {}, element("span", { class: `tag ${d.published ? "good" : "soft"}` }, d.published ? "new plans" : d.proposed.length ? "proposed" : "kept"), moment(d.at),
     element("div", {}, `${sentence(d.why)}.`)));
   byId("decisions").replaceChildren(...rows.length ? rows : [element("li", { class: "sub" }, "None yet: nothing was planned on this network.")]);
 }
