@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -41,3 +42,24 @@ def test_arrivals_are_added_in_order_in_place_and_only_the_early_one_is_kept(ord
         landing.finish()
     slot.finish()
     assert np.array_equal(own, wanted)
+
+
+@pytest.mark.parametrize("order", list(permutations((7, 8, 9))))
+@pytest.mark.parametrize("in_place", [False, True])
+def test_the_own_contribution_is_added_in_the_middle(order, in_place):
+    parts = {row: np.random.default_rng(row).random(9, dtype=np.float32) * np.float32(10**row) for row in (7, 8, 9)}
+    own = np.full(9, 1e8, dtype=np.float32) / 3
+    given = own.copy()
+    wanted = ((parts[7] + parts[8]) + own) + parts[9]
+    versions = (Version(-1, ()), Version(-1, (7, 8)), Version(1, (~0, 9)))
+    out = given if in_place else np.zeros(9, dtype=np.float32)
+    chunk = ChunkSteps(versions, final=2, held=True, size_bytes=own.nbytes)
+    slot = Buffers(Steps({0: chunk}), {0: given}, {0: out}, None, np.float32, np.add).slots[0]
+    slot.begin()
+    for row in order:
+        memory = slot.memory(row, copies=False)
+        memory[:] = parts[row]
+        slot.arrive(row, memory)
+    slot.finish()
+    assert np.array_equal(out, wanted)
+    assert in_place or np.array_equal(given, own)

@@ -81,6 +81,13 @@ def results(tmp_path_factory):
         sources = numbers("allreduce", dtype)[0]
         due[f"in place {op}"] = sources
         jobs.append((ring, sources, ["in place"] * RANKS, op))
+    net = load_topology(f"fullmesh:{RANKS}")
+    exchange = run_planner("greedy", net, Workload((make_collective("allreduce", net, 960),)))
+    g = torch.Generator().manual_seed(1)
+    wild = [torch.randn(RANKS, EACH, generator=g) * 2.0 ** torch.randint(-30, 30, (RANKS, EACH), generator=g)
+            for _ in range(RANKS)]  # fmt: skip
+    due["exchanged"] = wild
+    jobs.append((exchange, wild, [torch.empty(RANKS, EACH) for _ in range(RANKS)], "SUM"))
     strided = [torch.zeros(EACH, RANKS, dtype=torch.int64).t() for _ in range(RANKS)]
     due["strided"] = numbers("allreduce")[2]
     jobs.append((ring, [t.t().contiguous().t() for t in numbers("allreduce")[0]], strided, "SUM"))
@@ -168,3 +175,10 @@ def test_what_ranks_cannot_do_by_sends_and_receives_is_refused(kind, spec, plann
     plan = run_planner(planner, net, Workload((make_collective(kind, net, 4000),)))
     with pytest.raises(StrettoError, match=words):
         RoundProgram.of(plan, 0, 4)
+
+
+def test_ranks_that_swap_all_contributions_add_them_in_one_order(results):
+    own, ended = results["exchanged"]
+    total = ((own[0] + own[1]) + own[2]) + own[3]
+    assert all(np.array_equal(got, total.numpy()) for got in ended)
+    assert not torch.equal(((own[1] + own[0]) + own[3]) + own[2], total)  # these numbers tell

@@ -11,8 +11,9 @@ what meets there is received and added up, then sent on.
 
 A transfer's dependencies decide what it carries (docs: decision 3), so a node may hold several
 *versions* of a chunk: each is what some transfer sends, or what the node must end with. A version is
-an earlier one plus more arrivals, in an order that is fixed here, so that sums do not depend on timing. A
-program waits only for dependencies of the plan, so programs cannot deadlock.
+an earlier one plus more arrivals, in an order that is fixed here, so that sums do not depend on timing; and where
+several ranks make the same sum, on the rank (:mod:`.orders`). A program waits only for dependencies of the plan, so
+programs cannot deadlock.
 
 A program is columns (:class:`Program`); ``program.steps`` is the same row by row, for who runs it. :func:`lower` makes
 the programs of all nodes, :func:`lower_for` that of one: of a plan by symmetry without the transfers of others.

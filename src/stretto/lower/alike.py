@@ -7,22 +7,16 @@ hold at first. Two expressions are alike if they differ in nothing but the sides
 
 from __future__ import annotations
 
-from ..model.kinds import BY_NAME
-from ..model.plan import REDUCE, Plan
-from ..model.symmetric import SymmetricPlan
+from ..model.plan import Plan
 from .kernel_programs import NOTHING
 from .lowering import lower
+from .orders import is_exchange
 from .programs import Program
 
 
 def sums_alike(plan: Plan) -> bool:
     """Whether every rank that wants a chunk of a plan ends with the same expression, as programs add up."""
-    collective = plan.workload.collectives[0]
-    if not BY_NAME[collective.kind].reduces_to_all:
-        return True
-    # where each chunk is added up along a tree, as few sums as are needed, all others get copies of the root's
-    part, images = (plan.part, plan.symmetry.size) if isinstance(plan, SymmetricPlan) else (plan, 1)
-    if images * int((part.op == REDUCE).sum()) == plan.workload.chunk_count * (len(collective.ranks) - 1):
+    if not is_exchange(plan):  # each chunk is added up along a tree, and all other ranks get copies of the root's sum
         return True
     expressions = _Expressions(lower(plan))
     finals: dict[int, int] = {}
@@ -63,9 +57,8 @@ class _Expressions:
             else:
                 value = -1 if base == NOTHING else self.of(node, slot, base)
                 for i in chunks.adds.values[chunks.adds.offsets[place] : chunks.adds.offsets[place + 1]].tolist():
-                    came = self._carried[int(receives.row[i])]
-                    alone = value < 0 or bool(receives.copies[i])
-                    value = came if alone else self._number(min(value, came), max(value, came))
+                    came = self._carried[int(receives.row[i])] if i >= 0 else self.of(node, slot, ~i)
+                    value = came if value < 0 else self._number(min(value, came), max(value, came))
             self._versions[key] = value
         return self._versions[key]
 

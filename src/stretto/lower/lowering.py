@@ -15,6 +15,7 @@ from ..model.symmetric import SymmetricPlan
 from . import kernel_programs
 from .ends import Ends, dst_of, ends_at, ends_of_all
 from .kernel_programs import Slots
+from .orders import Slot, Versions, in_one_order, sum_trees
 from .played import played
 from .programs import Awaited, Chunks, Events, Program, Receives, Sends
 
@@ -213,15 +214,30 @@ def _versions(ends: Ends, causes: Ragged) -> _Held:
     work = STEPS_A_ROW * (len(slot) + len(causes.values))
     states = at_speed(kernel_programs.states, work)(slots, causes.offsets, causes.values.astype(np.int64))
     version, final, offsets, base, *adds = at_speed(kernel_programs.versions, work)(slots, *states)
+    at = keys // step
+    found = _ordered(ends, Versions(version, final, offsets, base, _small(*adds)), slots, at, keys - at * step)
     size = np.full(len(keys), -1)
     for of, sizes in ((held, ends.held.size_bytes), (wanted, ends.wanted.size_bytes)):
         size[of] = sizes
     for of, rows in ((of_send, sent), (of_receive, received)):
         if (size[of] < 0).any():
             size[of] = rows.size_bytes[: len(of)]
-    at = keys // step
-    chunks = Chunks(keys - at * step, size, slots.held, final, offsets, base, _small(*adds))
-    return _Held(at, chunks, slots.of_send, slots.of_receive, version)
+    chunks = Chunks(keys - at * step, size, slots.held, found.final, found.offsets, found.base, found.adds)
+    return _Held(at, chunks, slots.of_send, slots.of_receive, found.of_send)
+
+
+def _ordered(ends: Ends, found: Versions, slots: Slots, at: Int64, chunk: Int64) -> Versions:
+    """The versions of slots with sums in one order, see :mod:`.orders`; ``at`` and ``chunk`` of each slot."""
+    trees = sum_trees(ends.plan)
+    if trees is None:
+        return found
+    rows, held = ends.received.number.tolist(), slots.held.tolist()
+    those: list[Slot | None] = []
+    for s, (node, c) in enumerate(zip(ends.nodes[at].tolist(), chunk.tolist(), strict=True)):
+        mine = slots.receives[slots.receive_offsets[s] : slots.receive_offsets[s + 1]].tolist()
+        brings = {r: trees.carried[rows[r]] for r in mine}
+        those.append(Slot(trees.of[c], held[s] << node, brings) if c in trees.of else None)
+    return in_one_order(found, those, slots.of_send)
 
 
 def _slots(ends: Ends, count: int, of_send: Int64, of_receive: Int64, held: Int64, wanted: Int64) -> Slots:
@@ -288,13 +304,18 @@ def _between(lists: Ragged, begin: int, end: int, shift: int = 0) -> Ragged:
     return _small(offsets - offsets[0], lists.values[offsets[0] : offsets[-1]] - shift)
 
 
+def _shifted(adds: Ragged, receives: int) -> Ragged:
+    """Receives by numbers that are lower by ``receives``; other versions have numbers below 0."""
+    return adds.with_values(np.where(adds.values < 0, adds.values, adds.values - receives).astype(np.int32))
+
+
 def _chunks_between(c: Chunks, begin: int, end: int, receives: int) -> Chunks:
     versions = c.versions[begin : end + 1]
     first, last = versions[[0, -1]].tolist()
     which = slice(begin, end)
     return Chunks(
         c.chunk[which], c.size_bytes[which], c.held[which], c.final[which], versions - first, c.base[first:last],
-        _between(c.adds, first, last, receives),
+        _shifted(_between(c.adds, first, last), receives),
     )  # fmt: skip
 
 

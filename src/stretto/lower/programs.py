@@ -27,7 +27,8 @@ class Chunks:
         final: int32[chunks], the version that the node must end with; NOTHING if it does not want the chunk.
         versions: int64[chunks + 1], where the versions of each chunk begin, and where the last ones end.
         base: int32[versions], the version of the same chunk that each extends; NOTHING if it begins with an arrival.
-        adds: for each version the receives whose bytes are written or added to its base, in this order.
+        adds: for each version the receives whose bytes are written or added to its base, in this order; ~v is version v
+            of the same chunk, a lower number than that of the version that adds it.
     """
 
     chunk: Int64

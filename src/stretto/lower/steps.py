@@ -17,7 +17,7 @@ class Version(NamedTuple):
 
     Attributes:
         base: the version that it extends, or NOTHING.
-        adds: the transfers whose bytes are written or added to it, in this order.
+        adds: the transfers whose bytes are written or added to it, in this order; ~v is version v of the same chunk.
     """
 
     base: int
@@ -130,7 +130,7 @@ def _lists(r: Ragged) -> list[list[int]]:
 
 def _chunks(program: Program) -> Iterator[ChunkSteps]:
     chunks, row = program.chunks, program.receives.row.tolist()
-    adds = [tuple(row[r] for r in receives) for receives in _lists(chunks.adds)]
+    adds = [tuple(row[r] if r >= 0 else r for r in receives) for receives in _lists(chunks.adds)]
     versions = list(map(Version, chunks.base.tolist(), adds))
     begins = pairwise(chunks.versions.tolist())
     for (a, b), final, held, size in zip(

@@ -48,6 +48,9 @@ class Slot:
             if version.base != NOTHING:
                 self.users[version.base] += 1
             for row in version.adds:
+                if row < 0:
+                    self.users[~row] += 1
+                    continue
                 self.versions_with.setdefault(row, []).append(i)
                 self.left[row] = self.left.get(row, 0) + 1
         if self.final is not None:
@@ -135,7 +138,7 @@ class Slot:
         base = None if version.base == NOTHING else self.arrays[version.base]
         if self.arrays[i] is not None or (version.base != NOTHING and base is None):
             return
-        while self.put[i] < len(version.adds) and version.adds[self.put[i]] in self.payloads:
+        while self.put[i] < len(version.adds) and self._has(version.adds[self.put[i]]):
             self._put(i, version.adds[self.put[i]])
             self.put[i] += 1
         if self.put[i] < len(version.adds):
@@ -147,8 +150,17 @@ class Slot:
             self.release(version.base)
         self._follow(i)
 
+    def _has(self, part: int) -> bool:
+        """Whether a whole arrival, or another version, is there to be added."""
+        return part in self.payloads if part >= 0 else self.arrays[~part] is not None
+
     def _put(self, i: int, row: int) -> None:
-        """Copy or add a whole arrival to version i."""
+        """Copy or add a whole arrival, or another version, to version i."""
+        if row < 0:
+            sum_before, out = self._places(i)
+            self.reduce(sum_before, self.arrays[~row], out=out)
+            self.release(~row)
+            return
         payload = self.payloads[row]
         self.left[row] -= 1
         last = self.left[row] == 0
@@ -180,7 +192,7 @@ class Slot:
     def _follow(self, i: int) -> None:
         """Continue the versions that waited for version i."""
         for j, version in enumerate(self.versions):
-            if version.base == i:
+            if version.base == i or ~i in version.adds:
                 self._grow(j)
 
     def _free(self, array: Array | None) -> None:

@@ -9,7 +9,8 @@
    gets 10 and 22 of 32 parts. So no planner knows of parts, and each is compared by what its plan takes in parts.
 4. Where data is cut into few chunks, those that are passed on last may be smaller (:func:`tapered`), and a linear
    program finds what sizes are best (:func:`sized`).
-5. A plan whose ranks add up in different orders is no plan for a target that must end with the same bits everywhere.
+5. A plan whose sums overlap, so that ranks cannot add up in one order (:mod:`stretto.lower.orders`), is no plan for a
+   target that must end with the same bits everywhere.
 6. A plan of too many messages or chunks is made again where messages cost more, so that its planner cuts coarser; and
    where that ends much later, once more in between (:func:`fitting`).
 """

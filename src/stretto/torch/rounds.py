@@ -132,7 +132,10 @@ class Execution:
                 if version.base != NOTHING:
                     self._count_use(chunk, version.base)
                 for row in version.adds:
-                    self.puts[row] = self.puts.get(row, 0) + 1
+                    if row < 0:
+                        self._count_use(chunk, ~row)
+                    else:
+                        self.puts[row] = self.puts.get(row, 0) + 1
             if steps.final is not None:
                 self._count_use(chunk, steps.final)
         for send in (send for sends, _ in program.rounds for send in sends):
@@ -184,11 +187,7 @@ class Execution:
         if version.base != NOTHING:
             value = self._value(chunk, version.base)
         for row in version.adds:
-            self.transport.await_arrival(row)
-            payload = self.payloads[row]
-            self.puts[row] -= 1
-            if not self.puts[row]:
-                del self.payloads[row]
+            payload = self._part(chunk, row)
             if value is None:
                 value = payload
             else:
@@ -196,9 +195,21 @@ class Execution:
                 own = True
         assert value is not None, "a version has a base or an arrival"
         self.versions[chunk, i] = value
-        if version.base != NOTHING:
-            self._release(chunk, version.base)
+        for used in (version.base, *(~row for row in version.adds if row < 0)):
+            if used != NOTHING:
+                self._release(chunk, used)
         return value
+
+    def _part(self, chunk: int, row: int) -> Tensor:
+        """What is added to a version: an arrival, or another version of the chunk."""
+        if row < 0:
+            return self._value(chunk, ~row)
+        self.transport.await_arrival(row)
+        payload = self.payloads[row]
+        self.puts[row] -= 1
+        if not self.puts[row]:
+            del self.payloads[row]
+        return payload
 
     def _add(self, a: Tensor, b: Tensor, out: Tensor) -> Tensor:
         result: Tensor = REDUCE[self.op][1](a, b, out=out)

@@ -167,10 +167,15 @@ def grow(engine: int, run: int, version: int) -> None:
     if base >= 0 and get(column(run, V_ARRAY) + 8 * base) == 0:
         return
     while get(put_at) < count:
-        receive = get(column(run, V_ADDS_OF) + 8 * (begins + get(put_at)))
-        if get(column(run, R_PAYLOAD) + 8 * receive) == 0:
-            break
-        put_row(engine, run, version, receive)
+        part = get(column(run, V_ADDS_OF) + 8 * (begins + get(put_at)))
+        if part < 0:  # another version, with a lower number
+            if get(column(run, V_ARRAY) + 8 * ~part) == 0:
+                break
+            put_version(engine, run, version, ~part)
+        else:
+            if get(column(run, R_PAYLOAD) + 8 * part) == 0:
+                break
+            put_row(engine, run, version, part)
         put(put_at, get(put_at) + 1)
     if get(put_at) < count:
         return
@@ -205,6 +210,15 @@ def put_row(engine: int, run: int, version: int, receive: int) -> None:
     add(get(run + ADDS), get(run + ADDS_BY), before, payload, out, size)
     if left == 0:
         free_array(engine, run, slot, payload)
+
+
+def put_version(engine: int, run: int, version: int, part: int) -> None:
+    """Add another version of the chunk to a version."""
+    size = get(column(run, L_BYTES) + 8 * get(column(run, V_SLOT) + 8 * version))
+    before = place_before(run, version)
+    out = place_after(engine, run, version)
+    add(get(run + ADDS), get(run + ADDS_BY), before, get(column(run, V_ARRAY) + 8 * part), out, size)
+    leave_version(engine, run, part)
 
 
 def place_before(run: int, version: int) -> int:

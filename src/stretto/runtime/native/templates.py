@@ -111,10 +111,12 @@ def _versions(program: Program) -> dict[int, NDArray[Any]]:
     base = np.where(chunks.base == NOTHING, -1, first[of_chunk] + chunks.base)
     final = np.where(chunks.final == NOTHING, -1, first[:-1] + chunks.final)
     sent = np.repeat(first[sends.chunk] + sends.version, np.diff(sends.to.offsets))
-    users = sum(np.bincount(of[of >= 0], minlength=len(base)) for of in (base, final, sent))
+    adds = chunks.adds.values.astype(np.int64)
+    adds = np.where(adds < 0, ~(first[of_chunk[chunks.adds.owners]] + ~adds), adds)
+    users = sum(np.bincount(of[of >= 0], minlength=len(base)) for of in (base, final, sent, ~adds))
     return {
         at.V_SLOT: of_chunk, at.V_BASE: base, at.V_USERS: np.asarray(users), at.V_ADDS: chunks.adds.offsets,
-        at.V_ADDS_OF: chunks.adds.values, at.L_VERSIONS: first, at.L_FINAL: final,
+        at.V_ADDS_OF: adds, at.L_VERSIONS: first, at.L_FINAL: final,
     }  # fmt: skip
 
 
@@ -127,5 +129,6 @@ def _versions_of(adds: Ragged, receives: int) -> list[list[int]]:
     lists: list[list[int]] = [[] for _ in range(receives)]
     for version, (a, b) in enumerate(pairwise(adds.offsets.tolist())):
         for receive in adds.values[a:b].tolist():
-            lists[receive].append(version)
+            if receive >= 0:
+                lists[receive].append(version)
     return lists

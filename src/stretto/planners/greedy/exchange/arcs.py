@@ -6,6 +6,10 @@ time. Arcs of 1, 2, 4, ... are recursive doubling. Where the number of ranks is 
 send several messages before the first one comes, other lengths are better (:func:`choose_arcs`). Bar-Noy, Kipnis and
 Schieber (Parallel Processing Letters 3, 1993) choose them for one message at a time.
 
+Where all ranks must add up in one order (*aligned*), arcs that are sent do not overlap: a circle of n ranks is cut into
+n / f stretches of f ranks, which swap until each rank has the sum of its stretch; then stretches take the places of
+ranks, so that a rank swaps with those at its own place in others. With f = 2 all along this is recursive doubling, too.
+
 Groups take the places of ranks: ranks that are near each other stand in a circle first, their groups in wider circles.
 """
 
@@ -68,12 +72,13 @@ _History = tuple[tuple[int, ...], tuple[float, ...], float, tuple[int, ...]]
 
 
 @lru_cache(maxsize=256)
-def choose_arcs(count: int, gap_s: float, takes_s: float) -> tuple[int, ...]:
+def choose_arcs(count: int, gap_s: float, takes_s: float, aligned: bool = False) -> tuple[int, ...]:
     """The arcs that each of ``count`` ranks of a circle is sent, by which it has the whole circle soonest.
 
     Args:
         gap_s: seconds between the starts of two messages to a rank, or from it.
         takes_s: seconds from the start of a message until it has come.
+        aligned: whether arcs are the sums of stretches.
     Returns:
         For each message which of the sender's arcs it carries: 0 is the sender alone, k the arc after k messages.
     """
@@ -83,6 +88,8 @@ def choose_arcs(count: int, gap_s: float, takes_s: float) -> tuple[int, ...]:
         longer = defaultdict[int, list[_History]](list)
         for lengths, came_s, free_s, arcs in states:
             for k, length in enumerate(lengths):
+                if aligned and not _is_stretch(count, lengths, arcs, k):
+                    continue
                 total, start_s = lengths[-1] + length, max(free_s, came_s[k])
                 end_s = max(came_s[-1], start_s + takes_s)
                 if total > count or end_s >= best_s:
@@ -95,6 +102,12 @@ def choose_arcs(count: int, gap_s: float, takes_s: float) -> tuple[int, ...]:
     return best
 
 
+def _is_stretch(count: int, lengths: Sequence[int], arcs: Sequence[int], k: int) -> bool:
+    """Whether a next message may carry the arc after k messages: the same stretch as the last one carried, or all that
+    ranks have by now where that divides the circle."""
+    return count % lengths[-1] == 0 if k == len(arcs) else k == arcs[-1]
+
+
 @dataclass
 class Circles:
     """Sums, and the steps by which nodes get them, each after those it needs."""
@@ -104,12 +117,13 @@ class Circles:
     takes_s: Float64  # float64[nodes, nodes], seconds of a message between nodes that a pipe joins, elsewhere infinite
     far_s: Float64  # float64[nodes, nodes], the seconds of its latency and its bytes, without the cost of the message
     pipe: Int64  # int64[nodes, nodes], the fastest pipe, -1 where there is none
+    aligned: bool = False  # whether all ranks add up in one order
     rank_of: list[int] = field(default_factory=list)  # for each sum the rank that contributes it alone, else -1
     steps: list[Step] = field(default_factory=list)
     widest: int = 0  # the first step of the last circle
 
     @classmethod
-    def of(cls, network: Network, size: float, bandwidth: Float64) -> Circles:
+    def of(cls, network: Network, size: float, bandwidth: Float64, aligned: bool = False) -> Circles:
         """No circles yet, among the nodes of a network; ``bandwidth`` of its links where messages cost nothing."""
         nodes, seconds = network.topology.node_count, network.latency_s + size * network.per_byte
         slowest_first = np.argsort(-seconds, kind="stable")
@@ -119,7 +133,7 @@ class Circles:
         ends = network.src[slowest_first], network.dst[slowest_first]
         takes_s[ends], pipe[ends] = seconds[slowest_first], slowest_first
         far_s[ends] = (network.latency_s + size / least)[slowest_first]
-        return cls(network, size, takes_s, far_s, pipe)
+        return cls(network, size, takes_s, far_s, pipe, aligned)
 
     def add_sum(self, rank: int = -1) -> int:
         """The number of a new sum."""
@@ -175,11 +189,16 @@ class Circles:
             return Group(helpers, -1)
         self.widest = len(self.steps)
         count, lengths, arcs = len(groups), [1], [[group.total for group in groups]]
-        for k in choose_arcs(count, *self.pace(groups)) if count > 1 else ():
-            length = lengths[-1] + lengths[k]
-            arcs.append([self.add_sum()] * count if length == count else [self.add_sum() for _ in groups])
+        chosen = choose_arcs(count, *self.pace(groups), self.aligned) if count > 1 else ()
+        for k in chosen:
+            length, turn, stretch = lengths[-1] + lengths[k], count, 1
+            if self.aligned:  # the ranks of a stretch swap, and have one sum before that and after
+                turn = lengths[k] * (chosen.count(k) + 1)
+                stretch = length if length == turn else lengths[k]
+            sums = [self.add_sum() for _ in range(1 if length == count else count // stretch)]
+            arcs.append([sums[i // stretch % len(sums)] for i in range(count)])
             for i, group in enumerate(groups):
-                j = (i + lengths[-1]) % count
+                j = i - i % turn + (i + lengths[-1]) % turn
                 self.extend(group, groups[j], Step(-1, arcs[-1][i], arcs[-2][i], arcs[k][j]))
             lengths.append(length)
         members = [v for group in groups for v in group.members]

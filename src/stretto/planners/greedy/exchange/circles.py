@@ -70,7 +70,7 @@ def plan_circles(request: Request) -> Plan | None:
     for shape in SHAPES:
         if orders and budget.exhausted:
             break
-        circles = Circles.of(network, size, topology.bandwidth)
+        circles = Circles.of(network, size, topology.bandwidth, request.one_order)
         whole = circles.join_all(ranks, helpers, shape)
         budget.spend(sum=len(circles.steps))
         for steps in _ways(circles, whole, ranks) if whole is not None else ():
