@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
-from stretto.report.drawing import page_drawing, page_land, svg
+from stretto.report.drawing import page_land, page_scene, svg
 from stretto.report.groups import structure_of
 from stretto.report.labels import Labels, text_box
 from stretto.report.layout import positions
@@ -156,8 +156,11 @@ def test_regions_on_a_map_are_one_mark_each():
 
 
 def test_the_page_draws_clusters_by_structure_too():
-    assert "61 more like these" in page_drawing(load_topology("h100:64"))
-    assert page_drawing(load_topology("ring:8")) == page_drawing(load_topology("zoo:Abilene")) == ""
+    scene = page_scene(load_topology("h100:64"))
+    assert scene is not None
+    assert any("61 more like these" in text for *_, text, _ in scene["labels"])
+    assert len(scene["frames"]) == 4 and scene["dashed"]
+    assert page_scene(load_topology("ring:8")) is page_scene(load_topology("zoo:Abilene")) is None
 
 
 def test_a_label_goes_where_there_is_room_or_is_left_out():

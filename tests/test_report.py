@@ -13,14 +13,16 @@ from networks import random_network
 from stretto.bounds import bounds
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError
-from stretto.model.plan import Plan, Ragged, make_plan
+from stretto.model.plan import COPY, Plan, Ragged, make_plan
 from stretto.model.timeline import Timeline
 from stretto.model.topology import Topology, make_topology
 from stretto.planners import run_planner
 from stretto.report import write_page
+from stretto.report.columns import pack_columns, unpack_columns
 from stretto.report.critical import critical_path
 from stretto.report.data import BINS, page_data
 from stretto.report.drawing import write_svg
+from stretto.report.hops import home_nodes
 from stretto.report.layout import positions
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
@@ -134,11 +136,51 @@ def test_a_wan_with_small_messages_spends_its_time_on_latency():
     assert spent["latency"] > 0.99 * (spent["busy"] + spent["idle"] + spent["latency"])
 
 
-def test_too_many_transfers_are_shown_by_slices_of_time():
-    few, many = data(run(load_topology("torus:4x4"))), data(run(load_topology("torus:12x12"), chunks=1))
-    assert few["bars"] is not None
-    assert many["transfers"] > 20_000
-    assert many["bars"] is None
+def test_too_many_transfers_are_shown_by_slices_of_time(monkeypatch):
+    timeline = run(load_topology("torus:4x4"))
+    assert data(timeline)["hops"] is not None
+    monkeypatch.setattr("stretto.report.hops.MOST_HOPS", 200)
+    assert data(timeline)["hops"] is None
+
+
+@pytest.mark.parametrize("spec", ["torus:12x12", "zoo:Abilene", "dgx2:2"])
+def test_the_page_has_every_hop_of_a_plan(spec):
+    timeline = run(load_topology(spec), chunks=2)
+    plan, packed = timeline.plan, data(timeline)["hops"]
+    found, tick = unpack_columns(packed), packed["tick"]
+    for name, column in (
+        ("chunk", plan.chunk), ("link", plan.route.values), ("hops", plan.route.lengths), ("source", plan.src),
+        ("receiver", plan.dst.values), ("before", plan.depends.owners - plan.depends.values),
+    ):  # fmt: skip
+        assert found[name].tolist() == column.tolist(), name
+    lasts = timeline.finish_s - timeline.start_s
+    assert found["start"] * tick == pytest.approx(timeline.start_s, abs=0.02 * lasts.min())
+    assert found["lasts"] * tick == pytest.approx(lasts, rel=0.02)
+    end = found["start"] + found["lasts"]
+    assert (end[plan.dst.owners] + found["late"]) * tick == pytest.approx(timeline.arrival_s, abs=0.02 * lasts.min())
+    assert np.array(packed["sizes"])[found["size"]].tolist() == plan.size_bytes.tolist()
+    # a million transfers take less than 20 MB
+    assert len(json.dumps(packed)) < 20 * plan.transfer_count + 2_000
+
+
+def test_packed_columns_come_back():
+    columns = {
+        "negative": np.array([-(2**30), 2**30, -1, 0, 1]), "none": np.zeros(0, np.int64), "zeros": np.zeros(9, np.int64),
+        "rising": np.arange(100_000) * 7, "random": np.random.default_rng(0).integers(-(2**30), 2**30, 1000),
+    }  # fmt: skip
+    found = unpack_columns(json.loads(json.dumps(pack_columns(columns))))
+    assert {name: c.tolist() for name, c in found.items()} == {name: c.tolist() for name, c in columns.items()}
+
+
+def test_a_sum_comes_from_where_it_is_complete():
+    """Each of 4 ranks owns the sum of one chunk of a ring's AllReduce, and copies start there."""
+    net = load_topology("ring:4")
+    plan = run_planner("ring", net, Workload((make_collective("allreduce", net, 4_000_000),)))
+    home = home_nodes(plan)
+    assert len(set(home.tolist())) == 4
+    for chunk in range(plan.workload.chunk_count):
+        copies = np.flatnonzero((plan.chunk == chunk) & (plan.op == COPY))
+        assert home[chunk] == plan.src[copies[0]]
 
 
 def test_text_from_a_topology_cannot_leave_its_place(tmp_path):

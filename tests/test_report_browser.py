@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -55,23 +56,52 @@ def study_page(tmp_path_factory) -> Path:
     return folder / "index.html"
 
 
-@pytest.fixture
-def browser(page: Path, tmp_path: Path) -> Iterator:
+@pytest.fixture(scope="module")
+def large(tmp_path_factory) -> Path:
+    """Two plans of one AllGather, the first of 123,552 transfers."""
+    path = tmp_path_factory.mktemp("large") / "index.html"
+    net = load_topology("torus:12x12")
+    works = [Workload((make_collective("allgather", net, shard_bytes=10**6, chunks=chunks),)) for chunks in (6, 1)]
+    timelines = [simulate(run_planner("mtegcca", net, work)) for work in works]
+    assert timelines[0].plan.transfer_count == 123_552
+    write_page(str(path), timelines, [bounds(net, work) for work in works])
+    return path
+
+
+@pytest.fixture(scope="module")
+def process(tmp_path_factory) -> Iterator:
     from selenium import webdriver
 
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium") or ""
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path}"):
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('browser')}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
     driver.set_script_timeout(30)
-    try:
-        driver.get(page.as_uri())
-        yield driver
-        assert [entry["message"] for entry in driver.get_log("browser")] == []
-    finally:
-        driver.quit()
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture
+def browser(process, page: Path) -> Iterator:
+    process.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    process.get("about:blank")
+    process.get_log("performance")
+    visit(process, page)
+    yield process
+    assert [entry["message"] for entry in process.get_log("browser")] == []
+
+
+def visit(driver, page: Path, address: str = "") -> None:
+    """Open a page, as an address's part after # has it, and wait until all of its plan has been read and drawn."""
+    driver.get("about:blank")  # what differs after # alone is no new page
+    driver.get(page.as_uri() + (f"#{address}" if address else ""))
+    driver.execute_async_script(
+        "const done = arguments[0], wait = () => document.body.dataset.ready === 'yes' ? done() : setTimeout(wait, 20);"
+        "wait();"
+    )
+    drawn(driver)
 
 
 def drawn(driver) -> None:
@@ -227,3 +257,107 @@ def test_hovering_a_chart_of_a_study_compares_with_what_was_published(browser, s
     )
     assert "shortest path (published)" in said
     assert "scale-ccl :" in said
+
+
+# --- the timeline of a large plan -----------------------------------------------------------------
+
+COLOURS = (  # how many pixels of each colour the middles of the rows have
+    "const c = document.getElementById('rows'), r = devicePixelRatio, copy = document.createElement('canvas'), all = {};"
+    "copy.width = c.width; copy.height = c.height; const g = copy.getContext('2d', {willReadFrequently: true});"
+    "g.drawImage(c, 0, 0); for (let y = 22 + 7; y < c.height / r; y += 16) {"
+    "const p = g.getImageData(132 * r, y * r, c.width - 141 * r, 1).data;"
+    "for (let i = 0; i < p.length; i += 4) if (p[i + 3]) { const k = [...p.slice(i, i + 3)].join(); all[k] = (all[k] || 0) + 1; } }"
+    "return all;"
+)
+
+
+def test_a_plan_of_123552_transfers_is_zoomed_to_single_ones(browser, large):
+    from selenium.webdriver.common.keys import Keys
+
+    visit(browser, large)
+    assert "Aggregated" in browser.find_element("id", "rows-sub").text
+    timeline = browser.find_element("id", "scroller")
+    for _ in range(40):
+        timeline.send_keys("+")
+    for _ in range(3):
+        timeline.send_keys(Keys.ARROW_RIGHT)
+    drawn(browser)
+    script = (  # the tooltips of the first row, from left to right
+        "const c = document.getElementById('rows'), b = c.getBoundingClientRect(), said = [];"
+        "for (let x = 140; x < b.width - 10; x += 4) { c.onmousemove({clientX: b.left + x, clientY: b.top + 30, buttons: 0});"
+        "const t = document.getElementById('tip').textContent; if (t.startsWith('transfer') && !said.includes(t)) said.push(t); }"
+        "return said;"
+    )
+    said = browser.execute_script(script)
+    assert 1 <= len(said) <= 60
+    assert all("chunk" in text and "→" in text for text in said)
+    start, end = browser.execute_script(
+        "const s = new URLSearchParams(location.hash.slice(1)); return [+s.get('from'), +s.get('to')];"
+    ) or (0, 1)
+    assert end - start < 0.05 or end == 0  # the address is written a quarter of a second later
+    browser.find_element("id", "fit").click()
+    drawn(browser)
+    crowd = browser.execute_script(script)
+    assert len(crowd) != len(said)
+
+
+def test_filters_leave_rows_out_and_following_dims_the_others(browser, large):
+    visit(browser, large, "colour=chunk")
+    all_colours = browser.execute_script(COLOURS)
+    field = browser.find_element("id", "where")
+    field.send_keys("gpu5→gpu6")
+    drawn(browser)
+    assert browser.find_element("id", "found").text == "1 of 576 links"
+    browser.find_element("id", "clear").click()
+    browser.find_element("id", "by-chunk").send_keys("8, 16-16")
+    drawn(browser)
+    # chunks 8 and 16 have the first class's colour, alone or blended with the card
+    filtered = browser.execute_script(COLOURS)
+    first = browser.execute_script("return getComputedStyle(document.documentElement).getPropertyValue('--c0')")
+    rgb = [int(first.strip()[k : k + 2], 16) for k in (1, 3, 5)]
+    assert 0 < len(filtered) < len(all_colours)
+    for text in filtered:
+        shares = [(255 - v) / (255 - c) for v, c in zip(map(int, text.split(",")), rgb, strict=True) if c < 250]
+        assert max(shares) - min(shares) < 0.03, text
+    browser.find_element("id", "clear").click()
+    visit(browser, large, "colour=chunk&follow=chunk:8")
+    assert "following chunk 8" in browser.find_element("id", "following-words").text
+    dimmed = browser.execute_script(COLOURS)
+    bright = sum(n for text, n in dimmed.items() if text == ",".join(map(str, rgb)))
+    assert 0 < bright < 0.2 * sum(dimmed.values())
+
+
+def test_the_address_holds_what_is_seen(browser, large):
+    address = "plan=0&beside=1&t=0.25&whole=0&from=0.2&to=0.3&colour=chunk&sort=first&where=gpu7&follow=chunk%3A3"
+    visit(browser, large, address)
+    first = picture(browser, "rows")
+    said = browser.execute_async_script("setTimeout(() => arguments[0](location.hash.slice(1)), 400)")
+    assert (
+        dict(pair.split("=") for pair in said.split("&")).items()
+        <= dict(p.split("=") for p in address.split("&")).items()
+    )
+    assert {"beside", "t", "from", "to", "colour", "sort", "where", "follow"} <= {
+        p.split("=")[0] for p in said.split("&")
+    }
+    assert picture(browser, "rows-b") != ""
+    assert "sooner than" in browser.find_element("id", "gains-sub").text
+    visit(browser, large, said)
+    assert picture(browser, "rows") == first
+
+
+def test_drawings_are_saved_as_svg(browser):
+    for number in (0, 1):
+        select(browser, number)
+        drawn(browser)
+        for what in ("map", "rows"):
+            text = browser.execute_async_script(
+                "const [what, done] = arguments, make = URL.createObjectURL;"
+                "URL.createObjectURL = (blob) => { blob.text().then(done); return make(blob); };"
+                "HTMLAnchorElement.prototype.click = () => {};"
+                "document.querySelector(`[data-save='${what} svg']`).click(); URL.createObjectURL = make;",
+                what,
+            )
+            root = ElementTree.fromstring(text)
+            assert root.tag == "{http://www.w3.org/2000/svg}svg"
+            assert len(root.findall(".//{*}rect" if what == "rows" else ".//{*}path")) > 5
+            assert any("→" in (e.text or "") for e in root.iter()) or what == "map"

@@ -1,7 +1,8 @@
 """Reports: the page, the picture, what notebooks show, and the numbers of summaries.
 
     data, critical, planes      what the page draws, computed from a timeline
-    page.html, page.css, page.js  the page: one HTML file that works offline
+    hops, columns               every hop, as compressed columns
+    page.html, page.css, script/  the page: one HTML file that works offline
     picture                     plans as one SVG, as in the README and in notebooks
     drawing, layout             a topology as SVG, and where nodes are drawn
     notebook                    HTML of plans, topologies and tables for notebooks
@@ -24,6 +25,11 @@ from .data import page_data
 if TYPE_CHECKING:
     from ..bounds import Bound
 
+SCRIPTS = (
+    "words", "columns", "state", "colours", "filter", "map", "charts", "timeline", "pen", "summary", "main",
+)  # fmt: skip
+"""The parts of the page's script, in the order in which they are joined."""
+
 
 def write_page(
     path: str, timelines: Sequence[Timeline], bounds: Sequence[Sequence[Bound]], title: str | None = None
@@ -40,7 +46,9 @@ def write_page(
     """
     plans = [page_data(t, b) for t, b in zip(timelines, bounds, strict=True)]
     heading = title or " · ".join(dict.fromkeys(p["topology"] for p in plans))
-    html, css, js = ((files(__package__) / f"page.{end}").read_text(encoding="utf-8") for end in ("html", "css", "js"))
+    here = files(__package__)
+    html, css = ((here / f"page.{end}").read_text(encoding="utf-8") for end in ("html", "css"))
+    js = "".join((here / "script" / f"{name}.js").read_text(encoding="utf-8") for name in SCRIPTS)
     payload = json.dumps({"title": heading, "plans": plans}, separators=(",", ":"))
     # nothing inside the data may end its element
     payload = payload.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")

@@ -1,7 +1,8 @@
 """The data that the page draws, computed from a timeline.
 
-Large columns are base64 of little-endian arrays. Up to :data:`MOST_BARS` hops are drawn as bars; of more hops the row
-of a link shows how busy the link was in each of :data:`BINS` slices of time.
+Small columns are base64 of little-endian arrays; the hops of transfers are compressed, see :mod:`.hops`. Of each link
+the data also says how busy the link was in each of :data:`BINS` slices of time: the network is coloured by these, and
+the timeline of plans with more hops than a page holds.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ from ..model.timeline import Timeline
 from ..model.topology import KINDS
 from .by_orbits import first_links, is_large, note, of_orbits
 from .critical import critical_path, hop_times
-from .drawing import page_drawing, page_land
+from .drawing import page_land, page_scene
 from .facts import message_facts, message_text
+from .hops import hop_data
 from .layout import positions
 from .planes import chain_over_planes, plane_rows, uses_planes
 
@@ -29,8 +31,6 @@ if TYPE_CHECKING:
 
 BINS = 240
 """Slices of time in which the use of a link is shown."""
-MOST_BARS = 20_000
-"""Hops up to which each hop is drawn as a bar."""
 MOST_LINKS = 6_000
 """Links up to which the page has all of them; of more, the busiest."""
 POINTS = 400
@@ -69,7 +69,7 @@ def page_data(timeline: Timeline, bounds: Sequence[Bound]) -> dict[str, Any]:
         "geographic": net.geographic,
         "cost": timeline.cost_usd if net.usd_per_byte.any() else None,
         "land": page_land(net),
-        "drawing": page_drawing(net),
+        "scene": page_scene(net),
         "notes": notes,
         "names": list(net.names),
         "kinds": [KINDS[k] for k in net.kind],
@@ -93,7 +93,7 @@ def page_data(timeline: Timeline, bounds: Sequence[Bound]) -> dict[str, Any]:
         "delivered": _delivered(drawn, images),
         "path": chain_over_planes(timeline) if uses_planes(plan) else critical_path(drawn),
         "planes": plane_rows(timeline),
-        "bars": _bars(drawn, shown),
+        "hops": None if drawn is not timeline else hop_data(timeline, shown),
     }
 
 
@@ -189,29 +189,3 @@ def _delivered(timeline: Timeline, images: int) -> dict[str, Any]:
     amounts = images * np.cumsum(plan.size_bytes[owners[final]])
     keep = np.unique(np.linspace(0, max(len(final) - 1, 0), POINTS).astype(int))[: len(final)]
     return {"total": total, "t": _pack(moments[keep], np.float64), "bytes": _pack(amounts[keep], np.float64)}
-
-
-def _bars(timeline: Timeline, shown: Int64) -> dict[str, Any] | None:
-    """Every hop of every transfer, or None if there are too many to draw."""
-    plan = timeline.plan
-    if len(plan.route.values) > MOST_BARS or len(shown) < plan.topology.link_count:
-        return None
-    begin, end = hop_times(timeline)
-    holders = plan.workload.chunk_holders
-    return {
-        "transfer": _pack(plan.route.owners, np.int32),
-        "link": _pack(plan.route.values, np.int32),
-        "begin": _pack(begin, np.float64),
-        "end": _pack(end, np.float64),
-        "chunk": _pack(plan.chunk, np.int32),
-        "from": _pack(holders.values[holders.offsets[:-1]][plan.chunk], np.int32),
-        "srcOffsets": _pack(plan.sources.offsets, np.int32),
-        "src": _pack(plan.sources.values, np.int32),
-        "size": _pack(plan.size_bytes, np.float64),
-        "start": _pack(timeline.start_s, np.float64),
-        "dstOffsets": _pack(plan.dst.offsets, np.int32),
-        "dst": _pack(plan.dst.values, np.int32),
-        "arrival": _pack(timeline.arrival_s, np.float64),
-        "depOffsets": _pack(plan.depends.offsets, np.int32),
-        "dep": _pack(plan.depends.values, np.int32),
-    }

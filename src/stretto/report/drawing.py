@@ -7,6 +7,7 @@ cluster by its structure (Plotly draws charts; Graphviz would be a program to in
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
@@ -34,11 +35,36 @@ def svg(topology: Topology, emphasised: Iterable[int] = (), label_size: float = 
     return to_svg(scene_of(topology, label_size), topology, red)
 
 
-def page_drawing(topology: Topology) -> str:
-    """The drawing of a cluster by its structure, for a page beside the map of all nodes; nothing for other networks."""
-    if _on_earth(topology) or topology.planes or structure_of(topology) is None:
-        return ""
-    return svg(topology)
+def page_scene(topology: Topology) -> dict[str, Any] | None:
+    """The drawing of a cluster by its structure as data, which a page draws and colours; None for other networks.
+
+    Returns:
+        ``at`` the place of each node that is drawn, ``frames`` the boxes of servers, ``dashed`` lines from servers that
+        are not drawn, ``bends`` of links that go around, ``labels`` that are no names of nodes.
+    """
+    structure = None if topology.planes or _on_earth(topology) else structure_of(topology)
+    if structure is None:
+        return None
+    scene = layered(topology, structure)
+    number = {name: v for v, name in enumerate(topology.names)}
+    marks = {mark.name for mark in scene.marks}
+    bold = {block.name for pod in structure.pods for block in pod}
+    shorts = {name.rpartition(".")[2] for name in marks}
+    return {
+        "width": scene.width, "height": scene.height,
+        "at": [[number[m.name], _short(m.x), _short(m.y)] for m in scene.marks],
+        "frames": [[*map(_short, frame.box), int(frame.dashed)] for frame in scene.frames],
+        "dashed": [[*map(_short, (*line.a, *line.b))] for line in scene.lines if line.dashed],
+        "bends": [[*line.ends, _short(line.bend)] for line in scene.lines if line.bend and line.link >= 0],
+        "labels": [
+            [_short(t.x), _short(t.y), t.anchor, t.text, int(t.text in bold)]
+            for t in scene.labels.placed if t.text not in marks | shorts
+        ],
+    }  # fmt: skip
+
+
+def _short(value: float) -> float:
+    return round(float(value), 1)
 
 
 def page_land(topology: Topology) -> str:
