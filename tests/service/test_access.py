@@ -61,6 +61,10 @@ def test_a_bad_line_leaves_the_tokens_that_were_known_and_is_logged_once(tmp_pat
     assert tokens.caller(f"Bearer {token}") is None
     with pytest.raises(InputError, match="a token of the role job may be bound to names such as"):
         new_token(str(path), "read", "one", "a")
+    with pytest.raises(InputError, match="may be bound to nodes such as"):
+        new_token(str(path), "job", "one", "a", "b c")
+    assert tokens.caller(f"Bearer {new_token(str(path), 'job', 'two', '', 's0.*')}").speaks_at("s0.gpu1")
+    assert path.read_text().endswith(" * s0.*\n")
 
 
 def test_a_client_without_a_controller_says_so():

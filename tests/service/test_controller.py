@@ -73,6 +73,7 @@ class Cluster:
         )  # fmt: skip
         self.token = {role: new_token(str(self.tokens), role, f"{role}-1") for role in ("read", "job", "operator")}
         self.token["bound"] = new_token(str(self.tokens), "job", "bound-1", "bound-*,eval")
+        self.token["host"] = new_token(str(self.tokens), "job", "host-1", "hosts-*", "gpu[01],x*")
         self.options = ("--tokens", self.tokens, "--tls-cert", self.cert, "--tls-key", key, "--hold", 0.1)
         self.prometheus = Answering()
         links = [{"src": NET.names[0], "dst": NET.names[1], "query": "up"}]
@@ -257,6 +258,26 @@ def test_a_token_of_some_jobs_speaks_for_no_other(cluster):
     reporter = {"job": "first", "rank": 0}
     assert refusal(cluster, "POST", path, {"reporter": reporter, "links": links}, role="bound")[2] == said
     client.delete_job("bound-a")
+
+
+def test_a_token_of_some_nodes_names_no_rank_elsewhere(cluster):
+    host, client, path = cluster.client("host"), cluster.client(), "/networks/net/telemetry"
+    refused = (403, "forbidden", "host-1 speaks at the nodes gpu[01], x*, not at 'gpu2'")
+    collective = JOB["collectives"][0]
+    for given in ({**JOB}, {**JOB, "ranks": [0, 2]}, {**JOB, "collectives": [{**collective, "ranks": [1, 2]}]}):
+        assert refusal(cluster, "PUT", "/jobs/hosts-a", given, role="host") == refused
+    client.put_job("hosts-a", {**JOB, "ranks": ["gpu0", "gpu1", "gpu2"]})
+    links = [{"src": a, "dst": b, "carried": 2.0} for a, b in (("gpu1", "gpu2"), ("gpu2", "gpu3"))]
+    assert host.report("net", {"links": links}) == {"kept": 1, "refused": {"not the reporter's": 1}}
+    lie = {"reporter": {"job": "hosts-a", "rank": 2}, "links": links}
+    assert refusal(cluster, "POST", path, lie, role="host") == refused
+    times = {"version": 1, "collectives": [{"number": 0, "calls": 1, "measured_s": 0.1}]}
+    assert refusal(cluster, "POST", "/jobs/hosts-a/times", times, role="host") == refused
+    assert refusal(cluster, "DELETE", "/jobs/hosts-a", role="host") == refused
+    assert refusal(cluster, "PUT", "/jobs/hosts-a", {**JOB, "ranks": [0, 1]}, role="host") == refused  # has rank 2 now
+    assert host.put_job("hosts-b", {**JOB, "ranks": [0, 1]})["version"] == 1
+    for name in ("hosts-a", "hosts-b"):
+        client.delete_job(name)
 
 
 def test_a_rank_reports_of_its_own_links_alone(cluster):

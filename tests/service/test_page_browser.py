@@ -192,12 +192,24 @@ def test_an_operator_holds_a_plan_and_accepts_a_new_one(planned):
         "document.querySelector('[data-job=training] .offer')?.textContent.includes('50 MB/s instead of 1 GB/s')"
     )
     assert client.job("training")["plan_version"] == 1
+    planned.until("document.querySelector('#decisions .tag').textContent === 'proposed to training'")
     planned.press("accept training")
     planned.until("document.querySelector('[data-job=training] .pill').textContent === 'held at version 2'")
     assert client.plan("training")["version"] == 2 and client.job("training")["hold"]["who"] == "operator-1"
     planned.press("release training")
     planned.until("document.querySelector('[data-job=training] .pill').textContent === 'version 2'")
     assert client.job("training")["hold"] is None
+
+
+def test_a_network_of_planes_alone_is_shown_without_links(planned):
+    planned.client.put_network("planes", st.topology("optical:4,2").to_json())
+    planned.until("[...document.querySelectorAll('nav button, nav a')].some((e) => e.textContent === 'planes')")
+    choose = "[...document.querySelectorAll('nav button, nav a')].find((e) => e.textContent === arguments[0]).click()"
+    planned.driver.execute_script(choose, "planes")
+    planned.until("document.getElementById('links-card').hidden")
+    assert planned.text("#legend") == "2 optical planes, whose circuits change while collectives run"
+    planned.driver.execute_script(choose, "wan")
+    planned.until("!document.getElementById('links-card').hidden && document.querySelector('#links tbody tr')")
 
 
 def test_a_page_of_another_site_can_write_nothing(planned):

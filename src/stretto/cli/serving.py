@@ -39,11 +39,11 @@ def serve(
     token: Annotated[
         str | None, Option(help="One operator's token, which every request needs.", envvar="STRETTO_CONTROLLER_TOKEN")
     ] = None,
-    tokens: Annotated[str | None, Option(help="File of tokens: a line ROLE NAME SHA256 [JOBS] for each.")] = None,
+    tokens: Annotated[str | None, Option(help="File of tokens: lines ROLE NAME SHA256 [JOBS [NODES]].")] = None,
     new_token: Annotated[
         str | None,
         Option(help="Make a token, add it to the file of --tokens, print it, and end: ROLE:NAME, with a role of read, "
-               "job, operator; job:NAME:JOBS speaks for some jobs alone, such as train-*,eval."),
+               "job, operator; job:NAME:JOBS:NODES speaks for jobs such as train-*,eval alone, at such nodes."),
     ] = None,
     tls_cert: Annotated[str | None, Option(help="Certificate of the server, PEM, with the chain.")] = None,
     tls_key: Annotated[str | None, Option(help="Its key, PEM.")] = None,
@@ -141,8 +141,9 @@ def _make_token(given: str, path: str | None, as_json: bool) -> None:
     if path is None:
         raise InputError("name the file with --tokens", "--new-token")
     role, _, rest = given.partition(":")
-    name, _, jobs = rest.partition(":")
-    made = new_token(path, role, name, jobs)
+    name, _, rest = rest.partition(":")
+    jobs, _, nodes = rest.partition(":")
+    made = new_token(path, role, name, jobs, nodes)
     answer(as_json, {"role": role, "name": name, "token": made}, lambda: print_line(made))
 
 

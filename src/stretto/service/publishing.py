@@ -206,7 +206,7 @@ class Publishing:
             return Verdict(True, f"{news}; the plans before need a link that is down", None, after_s)
         words = f"{news}; mean completion {format_time(after_s)} instead of {format_time(before_s)}"
         if gain < self._least_gain:
-            least = f"the gain of {100 * gain:.1f} % is below {100 * self._least_gain:.1f} %"
+            least = f"the gain of {100 * max(gain, 0.0):.1f} % is below {100 * self._least_gain:.1f} %"
             return Verdict(False, f"{words}: {least}, so jobs keep their plans", before_s, after_s)
         return Verdict(True, f"{words}, a gain of {100 * gain:.1f} %", before_s, after_s)
 

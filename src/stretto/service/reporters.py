@@ -1,20 +1,22 @@
 """Who reports telemetry, and of which links he may: a rank of those at its node, a job's token of those at its ranks.
 
 A telemetry object may say ``"reporter": {"job": NAME, "rank": N}``. A rank sees what it sends and receives itself, so
-what it says of links elsewhere is a mistake or a lie.
+what it says of links elsewhere is a mistake or a lie. Who it is, is what the token says: one that is bound to nodes can
+name no rank elsewhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from sqlalchemy import Connection
 
 from ..model.errors import InputError
 from ..model.topology import Topology
-from ..topologies.values import check_keys, count, entry
-from . import jobs
+from ..topologies.files import topology_from_json
+from ..topologies.values import check_keys, count, entry, shown
+from . import jobs, networks
 from .calls import Call, Refused
 from .documents import Job
 
@@ -44,13 +46,36 @@ def nodes_of_reporter(
         if job.network != network:
             raise Refused(403, "forbidden", f"job {job.name!r} is on network {job.network!r}, not on {network!r}")
         ranks = ranks_of(job.job, topology)
-        return frozenset({ranks[count(reporter.get("rank"), "'rank'", WHERE, 0, len(ranks) - 1)]})
+        node = ranks[count(reporter.get("rank"), "'rank'", WHERE, 0, len(ranks) - 1)]
+        _speak_at(call, {node})
+        return frozenset({node})
     if not call.caller.jobs:
         return None
     own = [job for job in jobs.all_jobs(connection, network) if call.caller.speaks_for(job.name)]
     if not own:
         raise Refused(403, "forbidden", f"none of the jobs {', '.join(call.caller.jobs)} is on network {network!r}")
-    return frozenset().union(*(ranks_of(job.job, topology) for job in own))
+    nodes = frozenset().union(*(ranks_of(job.job, topology) for job in own))
+    return frozenset(filter(call.caller.speaks_at, nodes))
+
+
+def check_ranks(connection: Connection, call: Call, name: str) -> None:
+    """Refused if a job has a rank at a node that the caller's token does not speak at."""
+    if call.caller.nodes:
+        job = jobs.job(connection, name)
+        found = networks.network(connection, job.network)
+        check_given_ranks(call, job.job, topology_from_json(found.topology, f"network {found.name}"))
+
+
+def check_given_ranks(call: Call, job: Job, topology: Topology) -> None:
+    """The same of a job that is to be made."""
+    if call.caller.nodes:
+        _speak_at(call, {topology.names[v] for of in job.collectives(topology) for v in of.ranks})
+
+
+def _speak_at(call: Call, nodes: Iterable[str]) -> None:
+    if others := sorted(node for node in nodes if not call.caller.speaks_at(node)):
+        known = ", ".join(call.caller.nodes)
+        raise Refused(403, "forbidden", f"{call.caller.name} speaks at the nodes {known}, not at {shown(others[0])}")
 
 
 def ranks_of(job: Job, topology: Topology) -> list[str]:

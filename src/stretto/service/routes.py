@@ -6,6 +6,7 @@ import gzip
 import json
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ from .access import ANYBODY, JOB, OPERATOR, READ
 from .calls import Answer, Call, Handler, Refused
 from .documents import check_name, parse_job, parse_network, parse_samples
 from .pages import get_drawing, get_page
-from .reporters import nodes_of_reporter, split_reporter
+from .reporters import check_given_ranks, check_ranks, nodes_of_reporter, split_reporter
 from .schema import audit
 from .times import keep_times, parse_times, times_of
 
@@ -215,9 +216,13 @@ def put_job(call: Call) -> Answer:
     name, given = check_name(call.names["name"], "name"), parse_job(call.data)
     with call.read() as connection:
         network = networks.network(connection, given.network)
-    given.collectives(parse_network(network.topology, f"network {network.name}"))  # refuses what does not fit
+    topology = parse_network(network.topology, f"network {network.name}")
+    given.collectives(topology)  # refuses what does not fit
+    check_given_ranks(call, given, topology)
     with call.write(detail=json.dumps(given.document)) as connection:
         networks.network(connection, given.network)
+        with suppress(networks.Missing):  # a job that is new
+            check_ranks(connection, call, name)
         version, new = jobs.put_job(connection, name, given, time.time(), call.expected)
     call.instance.kick()
     data = {"name": name, "version": version, "network": given.network, "plan": f"/jobs/{name}/plan"}
@@ -226,6 +231,7 @@ def put_job(call: Call) -> Answer:
 
 def delete_job(call: Call) -> Answer:
     with call.write() as connection:
+        check_ranks(connection, call, call.names["name"])
         jobs.delete_job(connection, call.names["name"])
     call.instance.kick()
     return Answer(204)
@@ -236,6 +242,7 @@ def post_times(call: Call) -> Answer:
     name, given = call.names["name"], parse_times(call.data)
     call.speak_for(name)
     with call.write(noted=False) as connection:
+        check_ranks(connection, call, name)
         keep_times(connection, name, given, time.time())
     return Answer(202, {"kept": len(given.collectives)})
 

@@ -94,13 +94,15 @@ function showTiles(network, links, jobs) {
 }
 
 function showChoice(by) {
-  const place = byId("colouring");
+  const place = byId("colouring"), drawing = drawings.get(state.network), bare = drawing?.links.length === 0;
+  place.hidden = byId("links-card").hidden = bare;
   if (!place.querySelector("input")) place.append(...Object.entries(COLOURINGS).map(([key, { title, about }]) => element("label", { title: about },
     element("input", { type: "radio", name: "colouring", value: key, change: () => { state.by = key; keepAddress(); show(); } }), title)));
   for (const input of place.querySelectorAll("input")) input.checked = input.value === by;
   const sample = (kind) => shape("svg", { width: 22, height: 6, "aria-hidden": "true" }, shape("path", { class: `swatch ${kind}`, d: "M1 3H21" }));
-  byId("legend").replaceChildren(element("span", {}, `${COLOURINGS[by].about}:`), ...LEVELS[by].map(([kind, text]) => element("span", {}, sample(kind), text)),
-    element("span", {}, "wide: more bandwidth; each direction keeps right"), ...(drawings.get(state.network)?.notes || []).map((note) => element("span", {}, note)));
+  const colours = bare ? [] : [element("span", {}, `${COLOURINGS[by].about}:`), ...LEVELS[by].map(([kind, text]) => element("span", {}, sample(kind), text)),
+    element("span", {}, "wide: more bandwidth; each direction keeps right")];
+  byId("legend").replaceChildren(...colours, ...(drawing?.notes || []).map((note) => element("span", {}, note)));
 }
 
 // --- the map
@@ -160,7 +162,7 @@ function showLinks(links, by) {
   const head = (text, title, kind) => element("th", { scope: "col", title, class: kind }, text);
   const table = element("table", {}, element("thead", {}, element("tr", {}, head("link"), head(COLOURINGS[by].title, COLOURINGS[by].about), head("carries", "as reported last, in the last 5 min"),
     head("can carry", "as reported last, in the last 5 min", "rare"), head("planned", "what plans count on"), head("given", "by an operator", "rare"), head("latency", "that plans count on", "rare"))), element("tbody", {}, rows));
-  replace(byId("links"), found.length ? table : element("p", { class: "sub" }, state.find ? `No link has an end like “${state.find}”.` : "The network has no links; its nodes are joined by optical planes."));
+  replace(byId("links"), found.length ? table : element("p", { class: "sub" }, `No link has an end like “${state.find}”.`));
   const more = byId("all-links");
   more.hidden = found.length <= SHOWN;
   more.textContent = state.all ? `Show the first ${SHOWN}` : `Show all ${found.length}`;
@@ -170,7 +172,8 @@ byId("find-job").addEventListener("input", (e) => { state.findJob = e.target.val
 byId("all-links").addEventListener("click", () => { state.all = !state.all; show(); });
 
 function showDecisions(network) {
-  const rows = network.decisions.map((d) => element("li", {}, element("span", { class: `tag ${d.published ? "good" : "soft"}` }, d.published ? "new plans" : d.proposed.length ? "proposed" : "kept"), moment(d.at),
+  const outcome = (d) => [d.published ? "new plans" : "", d.proposed.length ? `proposed to ${d.proposed.join(", ")}` : ""].filter(Boolean).join(", ") || "kept";
+  const rows = network.decisions.map((d) => element("li", {}, element("span", { class: `tag ${d.published ? "good" : d.proposed.length ? "warn" : "soft"}` }, outcome(d)), moment(d.at),
     element("div", {}, `${sentence(d.why)}.`)));
   byId("decisions").replaceChildren(...rows.length ? rows : [element("li", { class: "sub" }, "None yet: nothing was planned on this network.")]);
 }
