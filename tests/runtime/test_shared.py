@@ -16,7 +16,7 @@ from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import PeerFailed
 from stretto.planners import run_planner
 from stretto.runtime import content
-from stretto.runtime.native import engine, kernel_engine, kernel_frames, kernel_reading, kernel_sending
+from stretto.runtime.native import engine, kernel_engine, kernel_frames, kernel_sending
 from stretto.runtime.native import kernel_layout as at
 from stretto.runtime.native.machine import get
 from stretto.runtime.native.runs import Run
@@ -158,16 +158,18 @@ def test_senders_stop_where_receivers_are_late_and_go_on(early, monkeypatch):
             block = get(block + at.E_NEXT)
         most[0] = max(most[0], kept)
 
-    for module in (kernel_frames, kernel_reading):
-        monkeypatch.setattr(module, "keep_frame", keep)
+    monkeypatch.setattr(kernel_frames, "keep_frame", keep)
     made = World(own)
-    group = made.group([0, 1])
+    group, other = made.group([0, 1]), made.group([0, 1])
+    waits = [made.begin(other[1], "allgather", 24)]  # so it must read on
     first = [made.begin(group[0], "broadcast", 24) for _ in range(3)]  # as many as come before the other rank begins
     for one in first:
         one.run.wait(0.02)
     for one in [*first, *(made.begin(group[1], "broadcast", 24) for _ in first)]:
         one.check()
-    close(group)
+    for one in [*waits, made.begin(other[0], "allgather", 24)]:
+        one.check()
+    close(group, other)
     do_random_collectives(made, seed=early, rounds=2)
     made.close()
     own.stop()

@@ -8,20 +8,20 @@ peers and calls it again.
 from __future__ import annotations
 
 from .kernel_chunks import begin_chunks, finish_chunks
-from .kernel_frames import is_alone, replay, take_frame
+from .kernel_frames import replay, take_frame
 from .kernel_layout import (
     A_CONNECTION, ACTIVE, ADDED, AHEAD, AWAITED_COUNT, BEGUN, C_CONNECTION, CALLS, CLOSED, COMMANDS, CONDEMNED,
     CONNECTION_COUNT, CONNECTIONS, COPY_COUNT, CURRENT, DONE, DONE_AT, ENDED, ENDED_AT, ENDED_WELL, EVENTS, FAILED,
     FIRST_RUN, GROUP_ENGINE, GROUPS, HEADER_READ, HEARD_AT, HEARD_RUN_AT, HELD, L_BYTES, LAST_RUN, LISTENS, LOOK_AT,
-    MAIN, MESSAGE, MISSING_HERE, MOST_COMMANDS, MOST_EVENTS, NEXT_GROUP, NEXT_RUN, NEXT_STREAM, NUMBER, OVER, OVER_AT,
-    OWED_CALL, OWES_DONE, OWES_WORD, OWN_CALL, P_CONNECTION, PARKED, PARKED_COUNT, PART_COUNT, PING_AT, POLLER,
-    R_CONNECTION, R_SLOT, READY, RECEIVE_COUNT, RELEASED, REPORTED, RUN, RUN_GROUP, RUNS, S_WAITS, SAID, SIGNALS,
-    SIGNALS_HERE, SIGNALS_LEFT, SILENT, START_COUNT, STARTED_AT, STATUS, STOPS, TAKEN, TAKES_PART, TIMEOUT_NS, TOLD,
-    UNDER_WAY, UNPARKED, UNSENT_HERE, W_HEAD, W_IS_ACTIVE, W_KIND, W_LENGTH, W_NEXT_ACTIVE, W_STATE, W_STREAMS,
-    W_UNSENT_COUNT, W_WRONG, WAKE, WIRE, column,
+    MAIN, MESSAGE, MISSING_HERE, MOST_COMMANDS, MOST_EVENTS, NEXT_GROUP, NEXT_RUN, NEXT_STREAM, NUMBER, OVER,
+    OVER_AT, OWED_CALL, OWES_DONE, OWES_WORD, OWN_CALL, P_CONNECTION, PARKED, PARKED_COUNT, PART_COUNT, PING_AT,
+    POLLER, R_CONNECTION, R_SLOT, READY, RECEIVE_COUNT, RELEASED, REPORTED, RUN, RUN_GROUP, RUNS, S_WAITS, SAID,
+    SIGNALS, SIGNALS_HERE, SIGNALS_LEFT, SILENT, START_COUNT, STARTED_AT, STATUS, STOPS, TAKEN, TAKES_PART,
+    TIMEOUT_NS, TOLD, UNDER_WAY, UNPARKED, UNSENT_HERE, W_HEAD, W_IS_ACTIVE, W_KIND, W_LENGTH, W_NEXT_ACTIVE,
+    W_STATE, W_STREAMS, W_UNSENT_COUNT, W_WRONG, WAKE, WIRE, column,
 )  # fmt: skip
 from .kernel_leaving import drop_group, drop_wires, leave_connections, wake
-from .kernel_reading import go_on, look, read
+from .kernel_reading import go_on, look, read, resume
 from .kernel_rows import closing, fail, is_awaited, is_pending, needs
 from .kernel_sending import (
     EARLY_BYTES, HEADER_BYTES, PING, SEGMENT_BYTES, STREAM_BYTES, activate, activate_wire, has_room, queue_header,
@@ -111,8 +111,6 @@ def obey(engine: int) -> None:
 def add_stream(engine: int, c: int) -> None:
     """Serve a stream, and its connection if this is its first one."""
     w = get(c + WIRE)
-    if get(w + W_STREAMS) and get(w + W_STATE) == PARKED:
-        put(w + W_STATE, UNPARKED)  # nothing waits with the kernel where others share the connection
     put(c + NEXT_STREAM, get(w + W_STREAMS))
     put(w + W_STREAMS, c)
     look(engine, w)
@@ -206,12 +204,13 @@ def begin_run(engine: int, group: int, run: int) -> None:
             put(w + W_STATE, HEADER_READ)
             look(engine, w)
             register(engine, w)
-        if get(w + W_STATE) == AHEAD and (get(c + RUN) <= number or needs(run, c)):
+        if get(w + W_HEAD):
+            replay(engine, c)
+            resume(engine, w)
+        elif get(w + W_STATE) == AHEAD and (get(c + RUN) <= number or needs(run, c)):
             take_frame(engine, c)
             look(engine, w)
             register(engine, w)
-        if get(w + W_HEAD):
-            replay(engine, c)
     # what a peer sent before it left counts
     for k in range(get(group + CONNECTION_COUNT)):
         c = get(get(group + CONNECTIONS) + 8 * k)
@@ -308,7 +307,7 @@ def unpark_one(group: int) -> None:
     """Go on reading a parked peer although its turn has not come, since nothing else happens."""
     for k in range(get(group + CONNECTION_COUNT)):
         w = get(get(get(group + CONNECTIONS) + 8 * k) + WIRE)
-        if get(w + W_STATE) == PARKED and is_alone(w):
+        if get(w + W_STATE) == PARKED:
             put(w + W_STATE, UNPARKED)
             return
 

@@ -8,8 +8,8 @@ from .kernel_layout import (
     E_NEXT, E_PAYLOAD, E_WHOLE, FAILED, GROUP, HEADER_READ, ITEM_BYTES, KEEPS, KIND, LANDING, LAST_EARLY, LENGTH,
     LOOK_AT, L_BYTES, MAIN, NEXT_STREAM, NO_DATA_DUE, NUMBER, OTHER_CALL, OTHER_PLACE, OTHER_TOTAL, PARKED,
     PARKED_COUNT, PAYLOAD, PLACE, REPLAYS, ROW, RUN, RUNS, R_AHEAD, R_ARRAY, R_CONNECTION, R_GOT, R_SLOT, R_STATE,
-    R_VERSION, TAKEN, TEXT, TEXT_BYTES_READ, TOLD, TOO_MUCH, TOTAL, WIRE, WRONG_RUN, W_HEAD, W_SKIP, W_STATE, W_STREAM,
-    W_STREAMS, W_TARGET, W_TARGET_LEFT, column,
+    R_VERSION, TAKEN, TEXT, TEXT_BYTES_READ, TOLD, TOO_MUCH, TOTAL, WIRE, WRONG_RUN, W_AT, W_HEAD, W_SKIP, W_STATE,
+    W_STREAM, W_STREAMS, W_TARGET, W_TARGET_LEFT, column,
 )  # fmt: skip
 from .machine import clock_ns, get, move, put
 from .kernel_rows import (
@@ -70,7 +70,7 @@ def take_frame(engine: int, c: int) -> None:
         if kind == SIGNAL:
             take_signal(engine, run, c)
         else:
-            take_data(engine, run, c, get(c + REPLAYS) == 0 and is_alone(get(c + WIRE)))
+            take_data(engine, run, c, get(c + REPLAYS) == 0 and not others_need(get(c + WIRE), c))
 
 
 def leave_stream(c: int, why: int) -> None:
@@ -91,21 +91,29 @@ def differs(group: int, c: int) -> bool:
 
 
 def wait_ahead(engine: int, c: int) -> None:
-    """Do nothing with a frame until the run begins to which it belongs: read no more, or, where groups share the
-    connection, keep it."""
+    """Do nothing with a frame until the run begins to which it belongs: read no more, or, where another group needs the
+    connection meanwhile, keep it."""
     w = get(c + WIRE)
     if get(c + REPLAYS):
         put(c + REPLAYS, 2)
-    elif get(w + W_HEAD):
+    elif others_need(w, c):
         keep_frame(engine, c)
     else:
+        if get(w + W_HEAD):  # its header is read again then, after the frames that are kept
+            put(w + W_AT, get(w + W_AT) - get(w + W_HEAD) - HEADER_BYTES)
         put(w + W_STATE, AHEAD)
         register(engine, w)
 
 
-def is_alone(w: int) -> bool:
-    """Whether a connection has one stream."""
-    return get(get(w + W_STREAMS) + NEXT_STREAM) == 0
+def others_need(w: int, c: int) -> bool:
+    """Whether a group that shares the connection of a stream has a run: it must hear what its peer says."""
+    other = get(w + W_STREAMS)
+    while other:
+        group = get(other + GROUP)
+        if other != c and group and get(group + CURRENT):
+            return True
+        other = get(other + NEXT_STREAM)
+    return False
 
 
 def keep_frame(engine: int, c: int) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from .kernel_chunks import drop_chunks, give_block, take_block
 from .kernel_frames import after_piece
 from .kernel_layout import (
-    ACTIVE, CONNECTION_COUNT, CONNECTIONS, CURRENT, E_NEXT, EARLY, FAILED, GROUP, GROUPS, HEADER_READ, HERE, KEEPS,
-    LAST_CULPRIT, LAST_RUN_NUMBER, LAST_TEXT, LAST_TEXT_BYTES, LAST_WORDS, LENGTH, MESSAGE, NEXT_GROUP, OFF, PARKED,
-    PAYLOAD, RUNS, SAY_ABORT, UNPARKED, W_BROKEN, W_CLOSED, W_HEAD, W_IS_ACTIVE, W_NEXT_ACTIVE,
-    W_OWNERS, W_SKIP, W_SPARE, W_STATE, W_STREAM, W_TARGET_LEFT, W_TURNS, W_UNSENT, W_UNSENT_AT, W_UNSENT_COUNT, WIRE,
+    ACTIVE, AHEAD, CONNECTION_COUNT, CONNECTIONS, CURRENT, E_NEXT, EARLY, FAILED, GROUP, GROUPS, HEADER_READ, HERE,
+    KEEPS, LAST_CULPRIT, LAST_RUN_NUMBER, LAST_TEXT, LAST_TEXT_BYTES, LAST_WORDS, LENGTH, MESSAGE, NEXT_GROUP, OFF,
+    PARKED, PAYLOAD, RUNS, SAY_ABORT, UNPARKED, W_BROKEN, W_CLOSED, W_HEAD, W_IS_ACTIVE, W_NEXT_ACTIVE, W_OWNERS,
+    W_SKIP, W_SPARE, W_STATE, W_STREAM, W_TARGET_LEFT, W_TURNS, W_UNSENT, W_UNSENT_AT, W_UNSENT_COUNT, WIRE,
 )  # fmt: skip
+from .kernel_reading import look
 from .kernel_sending import activate, detach, end_turn, register, say_done, write
 from .machine import get, give, move, put
 
@@ -58,7 +59,7 @@ def end_stream(engine: int, group: int, c: int, last: int) -> None:
             put(w + W_SKIP, get(c + LENGTH))
         elif state == PAYLOAD:
             put(w + W_SKIP, get(w + W_TARGET_LEFT) + (after_piece(c) if run else 0))
-        if state == PARKED or state == UNPARKED or state == PAYLOAD:
+        if state == PARKED or state == UNPARKED or state == PAYLOAD or state == AHEAD:
             put(w + W_STATE, HEADER_READ)
         put(w + W_TARGET_LEFT, 0)
         put(w + W_STREAM, 0)
@@ -78,6 +79,7 @@ def end_stream(engine: int, group: int, c: int, last: int) -> None:
         move(text + 8, get(last + 24), get(last + 16))
         put(c + LAST_TEXT, text)
     activate(engine, c)
+    look(engine, w)
     register(engine, w)
 
 

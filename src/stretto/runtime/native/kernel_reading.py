@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from .kernel_frames import end_piece, keep_frame, leave_stream, replay, take_data, take_frame
+from .kernel_frames import end_piece, leave_stream, replay, take_data, take_frame, wait_ahead
 from .kernel_layout import (
-    BEGUN, CALL, CLOSED, CONNECTIONS, CONNECTION_COUNT, CURRENT, DONE, EARLY, E_WHOLE, FAILED, GROUP, HEADER_READ,
-    HEARD_AT, HEARD_RUN_AT, HELD, HERE, KEEPS, KIND, LENGTH, NEXT_STREAM, NO_FRAME, PARKED_COUNT, PARTS, PAYLOAD, PLACE,
-    READY, ROW, RUN, SIGNALS, TOLD, TOO_LONG, TOTAL, UNKNOWN_KIND, UNPARKED, WIRE, W_AT, W_BUFFER, W_CLOSED, W_END,
-    W_FD, W_HEAD, W_KIND, W_LENGTH, W_LOW, W_READ_AT, W_SKIP, W_STATE, W_STREAM, W_STREAMS, W_TARGET, W_TARGET_LEFT,
-    W_UNIX, W_WRONG,
+    AHEAD, BEGUN, CALL, CLOSED, CONNECTIONS, CONNECTION_COUNT, CURRENT, DONE, EARLY, E_WHOLE, FAILED, GROUP,
+    HEADER_READ, HEARD_AT, HEARD_RUN_AT, HELD, HERE, KEEPS, KIND, LENGTH, LOOK_AT, NEXT_STREAM, NO_FRAME, PARKED,
+    PARKED_COUNT, PARTS, PAYLOAD, PLACE, READY, ROW, RUN, SIGNALS, TOLD, TOO_LONG, TOTAL, UNKNOWN_KIND, UNPARKED,
+    WIRE, W_AT, W_BUFFER, W_CLOSED, W_END, W_FD, W_HEAD, W_KIND, W_LENGTH, W_LOW, W_READ_AT, W_SKIP, W_STATE,
+    W_STREAM, W_STREAMS, W_TARGET, W_TARGET_LEFT, W_UNIX, W_WRONG,
 )  # fmt: skip
 from .machine import EAGAIN, EINTR, clock_ns, get, get_byte, move, put, receive_parts, set_low
 from .kernel_rows import fail
@@ -178,9 +178,11 @@ def take_of_stream(engine: int, w: int, c: int, taken: int) -> None:
     if get(c + READY) >= 0 or get(c + SIGNALS) >= 0:
         activate(engine, c)
     if get(c + EARLY) and get(c + KIND) != PING:
-        keep_frame(engine, c)
+        wait_ahead(engine, c)
     else:
         take_frame(engine, c)
+        if get(w + W_STATE) == HEADER_READ:  # a frame with a payload that nobody takes has failed its group
+            put(w + W_SKIP, get(w + W_LENGTH))
 
 
 def end_kept(engine: int, c: int) -> None:
@@ -222,6 +224,21 @@ def number_at(at: int, count: int) -> int:
     for i in range(count):
         value = (value << 8) | get_byte(at + i)
     return value
+
+
+def resume(engine: int, w: int) -> None:
+    """Read on where a connection waits for a run of one group, since another group needs it now."""
+    group = get(get(w + W_STREAM) + GROUP) if get(w + W_STREAM) else 0
+    if get(w + W_STATE) == AHEAD:
+        put(w + W_STATE, HEADER_READ)
+        look(engine, w)
+        register(engine, w)
+    elif get(w + W_STATE) == PARKED and group:
+        put(w + W_STATE, UNPARKED)
+        go_on(engine, get(group + CURRENT), group)
+    else:
+        return
+    put(engine + LOOK_AT, 0)  # another group's run may have ended, or failed
 
 
 def go_on(engine: int, run: int, group: int) -> None:
