@@ -2,7 +2,8 @@
 
 One run of many collectives of random kinds, sizes, types and roots, each checked against what its definition says; then
 runs in each of which one rank is killed, or stopped, at a random moment. Every other rank must raise an error that
-names it and what was under way, and must end by itself. Exits with 1 if something hangs, is wrong, or is not named;
+names it and what was under way, and must end by itself. With ``--groups`` each rank is in several groups, whose
+collectives go on at once. Exits with 1 if something hangs, is wrong, or is not named;
 writes benchmarks/out/torch_stress.json.
 """
 
@@ -17,10 +18,12 @@ import re
 import resource
 import signal
 import tempfile
+import threading
 import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -45,10 +48,10 @@ class Wrong(Exception):
 
 
 class Rank:
-    """Collectives whose numbers everyone can tell from their place in the sequence."""
+    """Collectives of a group whose numbers everyone can tell from their place in the sequence."""
 
-    def __init__(self, rank: int, ranks: int) -> None:
-        self.rank, self.ranks = rank, ranks
+    def __init__(self, rank: int, ranks: int, group: Any) -> None:
+        self.rank, self.ranks, self.group = rank, ranks, group
 
     def numbers(self, i: int, rank: int, count: int, dtype: torch.dtype) -> torch.Tensor:
         """What a rank puts into collective i: integers so small that no sum of them is rounded."""
@@ -57,46 +60,46 @@ class Rank:
 
     def all_reduce(self, i: int, count: int, dtype: torch.dtype, root: int) -> bool:
         t = self.numbers(i, self.rank, count, dtype)
-        dist.all_reduce(t)
+        dist.all_reduce(t, group=self.group)
         return torch.equal(t, sum(self.numbers(i, r, count, dtype) for r in range(self.ranks)))
 
     def reduce(self, i: int, count: int, dtype: torch.dtype, root: int) -> bool:
         t = self.numbers(i, self.rank, count, dtype)
-        dist.reduce(t, root)
+        dist.reduce(t, root, group=self.group)
         expected = sum(self.numbers(i, r, count, dtype) for r in range(self.ranks))
         return self.rank != root or torch.equal(t, expected)
 
     def broadcast(self, i: int, count: int, dtype: torch.dtype, root: int) -> bool:
         t = self.numbers(i, self.rank, count, dtype)
-        dist.broadcast(t, root)
+        dist.broadcast(t, root, group=self.group)
         return torch.equal(t, self.numbers(i, root, count, dtype))
 
     def all_gather(self, i: int, count: int, dtype: torch.dtype, root: int) -> bool:
         made = torch.empty(self.ranks * count, dtype=dtype)
-        dist.all_gather_into_tensor(made, self.numbers(i, self.rank, count, dtype))
+        dist.all_gather_into_tensor(made, self.numbers(i, self.rank, count, dtype), group=self.group)
         return torch.equal(made, torch.cat([self.numbers(i, r, count, dtype) for r in range(self.ranks)]))
 
     def reduce_scatter(self, i: int, count: int, dtype: torch.dtype, root: int) -> bool:
         made = torch.empty(count, dtype=dtype)
-        dist.reduce_scatter_tensor(made, self.numbers(i, self.rank, self.ranks * count, dtype))
+        dist.reduce_scatter_tensor(made, self.numbers(i, self.rank, self.ranks * count, dtype), group=self.group)
         total = sum(self.numbers(i, r, self.ranks * count, dtype) for r in range(self.ranks))
         return torch.equal(made, total[self.rank * count :][:count])
 
     def all_to_all(self, i: int, count: int, dtype: torch.dtype, root: int) -> bool:
         made = torch.empty(self.ranks * count, dtype=dtype)
-        dist.all_to_all_single(made, self.numbers(i, self.rank, self.ranks * count, dtype))
+        dist.all_to_all_single(made, self.numbers(i, self.rank, self.ranks * count, dtype), group=self.group)
         sent = [self.numbers(i, r, self.ranks * count, dtype) for r in range(self.ranks)]
         return torch.equal(made, torch.cat([t[self.rank * count :][:count] for t in sent]))
 
     def gather(self, i: int, count: int, dtype: torch.dtype, root: int) -> bool:
         made = [torch.empty(count, dtype=dtype) for _ in range(self.ranks)] if self.rank == root else None
-        dist.gather(self.numbers(i, self.rank, count, dtype), made, root)
+        dist.gather(self.numbers(i, self.rank, count, dtype), made, root, group=self.group)
         return made is None or all(torch.equal(t, self.numbers(i, r, count, dtype)) for r, t in enumerate(made))
 
     def scatter(self, i: int, count: int, dtype: torch.dtype, root: int) -> bool:
         made = torch.empty(count, dtype=dtype)
         parts = [self.numbers(i, r, count, dtype) for r in range(self.ranks)]
-        dist.scatter(made, parts if self.rank == root else None, root)
+        dist.scatter(made, parts if self.rank == root else None, root, group=self.group)
         return torch.equal(made, parts[self.rank])
 
     def pass_on(self, i: int, count: int, dtype: torch.dtype, root: int) -> bool:
@@ -104,7 +107,8 @@ class Rank:
         made = torch.empty(count, dtype=dtype)
         before, after = (self.rank - 1) % self.ranks, (self.rank + 1) % self.ranks
         sent = self.numbers(i, self.rank, count, dtype)
-        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, sent, after), dist.P2POp(dist.irecv, made, before)]):
+        ends = (dist.isend, sent, after), (dist.irecv, made, before)
+        for work in dist.batch_isend_irecv([dist.P2POp(*end, group=self.group) for end in ends]):
             work.wait()
         return torch.equal(made, self.numbers(i, before, count, dtype))
 
@@ -115,33 +119,55 @@ KINDS: tuple[Callable[..., bool], ...] = (
 )
 
 
-def work(rank: int, ranks: int, store: str, seed: int, collectives: int, timeout_s: float, pipe: Connection) -> None:
-    """One rank: sends the number of every collective that it begins, then what became of it, and its CPU seconds."""
+def work(
+    rank: int, ranks: int, groups: int, store: str, seed: int, collectives: int, timeout_s: float, pipe: Connection
+) -> None:
+    """One rank: sends the number of every collective that it begins, then what became of each group, and its CPU
+    seconds."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", FutureWarning)
-    rng, here = random.Random(seed), Rank(rank, ranks)
-    told = "ended"
+    rng, telling = random.Random(seed), threading.Lock()
+    calls = [(rng.choice(KINDS), rng.choice(DTYPES), rng.randrange(ranks), rng.random()) for _ in range(collectives)]
+
+    def do(number: int, group: Any) -> str:
+        """All collectives of one group."""
+        here = Rank(rank, ranks, group)
+        try:
+            for i in range(number, collectives, groups):
+                with telling:
+                    pipe.send(i)
+                kind, dtype, root, part = calls[i]
+                count = [0, int(100 * part), int(MOST_ELEMENTS * part)][i // groups % 3]
+                if not kind(here, i, count, dtype, root):
+                    raise Wrong(f"collective {i}, {kind.__name__} of {count} {dtype} from {root}, is wrong at {rank}")
+        except RuntimeError as error:
+            return str(error)
+        except Exception:
+            return traceback.format_exc()
+        return "ended"
+
+    told = [""]
     try:
-        dist.init_process_group("stretto", init_method=f"file://{store}", rank=rank, world_size=ranks,
-                                timeout=timedelta(seconds=timeout_s))  # fmt: skip
-        for i in range(collectives):
-            pipe.send(i)
-            kind, dtype, root = rng.choice(KINDS), rng.choice(DTYPES), rng.randrange(ranks)
-            count = rng.choice([0, rng.randrange(100), rng.randrange(MOST_ELEMENTS)])
-            if not kind(here, i, count, dtype, root):
-                raise Wrong(f"collective {i}, {kind.__name__} of {count} {dtype} from {root}, is wrong at rank {rank}")
-        dist.destroy_process_group()
+        within = timedelta(seconds=timeout_s)
+        dist.init_process_group("stretto", f"file://{store}", within, world_size=ranks, rank=rank)
+        more = [dist.new_group(backend="stretto", timeout=within) for _ in range(groups - 1)]
+        made = [dist.group.WORLD, *more]
+        for group in more:
+            dist.barrier(group=group)
+        with ThreadPoolExecutor(groups) as pool:
+            told = list(pool.map(do, range(groups), made))
+        if {*told} == {"ended"}:
+            dist.destroy_process_group()
     except RuntimeError as error:
-        told = str(error)
-    except Exception:
-        told = traceback.format_exc()
+        told = [str(error)]
     pipe.send((told, spent_s()))
 
 
 def run(
-    ranks: int, seed: int, collectives: int, timeout_s: float, struck_at: int | None = None, blow: int = signal.SIGKILL
-) -> dict[str, Any]:
-    """One group of processes; rank ``seed % ranks`` gets a signal when it begins collective ``struck_at``, if given."""
+    ranks: int, groups: int, seed: int, collectives: int, timeout_s: float, struck_at: int | None = None,
+    blow: int = signal.SIGKILL,
+) -> dict[str, Any]:  # fmt: skip
+    """Some processes; rank ``seed % ranks`` gets a signal when it begins collective ``struck_at``, if given."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch", "stretto.torch"])
     victim = seed % ranks if struck_at is not None else None
@@ -149,7 +175,7 @@ def run(
         pipes, children = [], []
         for rank in range(ranks):
             ours, theirs = context.Pipe(duplex=False)
-            arguments = rank, ranks, os.path.join(folder, "store"), seed, collectives, timeout_s, theirs
+            arguments = rank, ranks, groups, os.path.join(folder, "store"), seed, collectives, timeout_s, theirs
             children.append(context.Process(target=work, args=arguments, daemon=True))
             children[-1].start()
             theirs.close()
@@ -171,15 +197,15 @@ def run(
     }  # fmt: skip
 
 
-def told_by(pipe: Connection, within_s: float) -> tuple[str, float]:
+def told_by(pipe: Connection, within_s: float) -> tuple[list[str], float]:
     """What a rank says in the end; it must say something at least every so often."""
     try:
         while pipe.poll(within_s):
             if isinstance(message := pipe.recv(), tuple):
                 return message
-        return "it hangs", 0.0
+        return ["it hangs"], 0.0
     except EOFError:
-        return "it died without a word", 0.0
+        return ["it died without a word"], 0.0
 
 
 def spent_s() -> float:
@@ -199,7 +225,7 @@ def conclude(bad: Sequence[str], found: Any, out: Path) -> NoReturn:
 def complaints(found: dict[str, Any]) -> list[str]:
     """What is wrong with a run."""
     bad = [f"rank {r} ended with exit code {code}" for r, code in found["exit_codes"].items() if code]
-    for rank, text in found["told"].items():
+    for rank, text in ((rank, text) for rank, texts in found["told"].items() for text in texts):
         named = text.startswith(f"rank {found['victim']}: ") and re.search(WHAT, text)
         if not (text == "ended" if found["victim"] is None else named):
             bad.append(f"rank {rank}: {text}")
@@ -209,6 +235,7 @@ def complaints(found: dict[str, Any]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--groups", type=int, default=1, help="of all ranks, whose collectives go on at once")
     parser.add_argument("--collectives", type=int, default=1000, help="in the run in which nobody is killed")
     parser.add_argument("--kills", type=int, default=20, help="runs in which somebody is")
     parser.add_argument("--stops", type=int, default=5, help="runs in which somebody is stopped, and says nothing more")
@@ -217,12 +244,13 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=OUT / "torch_stress.json")
     arguments = parser.parse_args()
     began = time.perf_counter()
-    runs = [run(arguments.ranks, arguments.seed, arguments.collectives, arguments.timeout)]
+    runs = [run(arguments.ranks, arguments.groups, arguments.seed, arguments.collectives, arguments.timeout)]
+    both = arguments.ranks, arguments.groups
     for k in range(arguments.kills + arguments.stops):
         seed = arguments.seed + 1 + k
         moment = random.Random(seed).randrange(max(1, arguments.collectives // 10))
         blow = signal.SIGKILL if k < arguments.kills else signal.SIGSTOP
-        runs.append(run(arguments.ranks, seed, 2 * arguments.collectives, arguments.timeout, moment, blow))
+        runs.append(run(*both, seed, 2 * arguments.collectives, arguments.timeout, moment, blow))
     bad = [f"run {k}: {text}" for k, found in enumerate(runs) for text in complaints(found)]
     named = sum(len(found["told"]) for found in runs[1:])
     print(f"{arguments.collectives} collectives among {arguments.ranks} ranks; {arguments.kills} runs with one killed, "

@@ -71,14 +71,24 @@ def exchange(one, other, value: float) -> None:
     assert got.tolist() == [value] * 4
 
 
-def test_messages_of_all_groups_have_one_thread_and_one_connection_a_pair(monkeypatch):
+@pytest.mark.parametrize("shares", [False, True])
+def test_messages_of_all_groups_have_one_thread_and_one_connection_a_pair(shares, monkeypatch):
+    from stretto.torch import links
+
+    if shares:
+        monkeypatch.setenv("STRETTO_KERNELS", "compiled")
+    else:
+        monkeypatch.setattr(links, "hold", lambda: None)  # Python's loop shares nothing
     before, sockets = set(threading.enumerate()), socket_count()
     with world(monkeypatch, GROUPS) as groups:
         pairs = RANKS * (RANKS - 1)
-        # at both ends of each pair one of each group's collectives and one of all messages; and the thread's own two
-        assert socket_count() - sockets == pairs * (GROUPS + 1) + 2
+        # at both ends of each pair one of each group's collectives, or one of all collectives, and one of all messages;
+        # and the thread's own two
+        assert socket_count() - sockets == pairs * ((1 if shares else GROUPS) + 1) + 2
         for rank in range(RANKS):
             assert len({line for group in groups for line in lines_of(group[rank])}) == RANKS - 1
+        kinds = {type(group[rank]._links.mesh()).__name__ for group in groups for rank in range(RANKS)}
+        assert kinds == {"SharedMesh" if shares else "Mesh"}
         of_messages = [t for t in set(threading.enumerate()) - before if t.name == "stretto-messages"]
         assert len(of_messages) == 1
         for i, group in enumerate(groups):

@@ -24,7 +24,7 @@ from .credentials import Credentials
 from .door import Door
 from .handshake import Dropped, End, shake
 from .mesh import FIRST_LANE, MOST_CONNECTIONS, Connection, Mesh
-from .sharing import Offer
+from .sharing import Offer, RoadOffer
 
 Address = tuple[str, int]
 
@@ -93,7 +93,7 @@ def meet(
     connections: int = 1,
     callers: Callable[[Mapping[int, Address]], Mapping[int, str]] | None = None,
     look: Callable[[], None] | None = None,
-    offer: Offer | None = None,
+    offer: Offer | RoadOffer | None = None,
 ) -> Mesh:
     """Connect with every other node after telling each other where to: within a machine by Unix sockets, else by TCP.
 
@@ -105,7 +105,7 @@ def meet(
         callers: given where all nodes listen, it returns the names of further nodes, of higher numbers, that will call
             this one.
         look: as in :func:`join`.
-        offer: the lines that exist; nodes that have one to each other are not connected anew.
+        offer: the connections that exist; nodes that have one to each other are not connected anew.
     """
     here = machine()
     with contextlib.ExitStack() as stack:

@@ -3,21 +3,28 @@
 Each rank of a world has a name of its own, and says with which others it has connections that serve. Two ranks use one
 that both name; otherwise they make a new one, which their later groups share. Groups of one world connect one after
 another, in the order in which they were made, so that the second finds what the first has made. Worlds share nothing.
+
+Connections for messages are shared pair by pair, those for collectives all or none: by groups whose ranks were all in
+one earlier group, and whose programs compiled loops run.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import os
 import secrets
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .channel import Wire
 from .lines import Line
+
+if TYPE_CHECKING:
+    from .native.shared import Roads
 
 TURN_S = 5.0
 """Seconds for which a group waits for those made before it to connect. Ranks that make their groups in different orders
@@ -38,10 +45,12 @@ class Shared:
     """What the groups of one rank share.
 
     Attributes:
-        name: of the rank in this process.
+        name: of the rank in this process. alone: whether there is only one group.
     """
 
-    def __init__(self, rank: int) -> None:
+    def __init__(self, rank: int, alone: bool = True) -> None:
+        self.alone = alone
+        self._roads: dict[str, Roads] = {}
         self.name = f"{_PROCESS}-{os.getpid()}-{rank}"
         self._lines: dict[str, dict[str, Line]] = {}
         self._turns: list[object] = []
@@ -78,6 +87,26 @@ class Shared:
         with self._change:
             self._lines.setdefault(peer, {})[number] = line
         line.closed = partial(self._forget, peer, number)
+
+    def offer_roads(self, measured: bool) -> RoadOffer:
+        """The connections for collectives that serve, held for a group.
+
+        Args:
+            measured: whether the group measures its network; then those serve whose group has found nothing to measure.
+        """
+        with self._change:
+            usable = {name: roads for name, roads in self._roads.items() if roads.measured == measured}
+            return RoadOffer({name: roads for name, roads in usable.items() if roads.hold()})
+
+    def keep_roads(self, name: str, roads: Roads) -> None:
+        """Let later groups use connections for collectives, until they are closed."""
+        with self._change:
+            self._roads[name] = roads
+        roads.closed = partial(self._forget_roads, name)
+
+    def _forget_roads(self, name: str) -> None:
+        with self._change:
+            del self._roads[name]
 
     def _forget(self, peer: str, number: str) -> None:
         with self._change:
@@ -156,6 +185,55 @@ class Offer:
             line.release(lingers=False)
 
 
+class RoadOffer:
+    """What a rank says of the connections that groups before have made for collectives, and what comes of it: if all
+    ranks of the new group were in one of them, its connections serve.
+
+    Attributes:
+        number: what other ranks call this one's streams in the group. numbers: what this rank calls those of each node.
+        roads: the connections that serve; None where the group makes its own.
+    """
+
+    def __init__(self, held: dict[str, Roads]) -> None:
+        self.number, self.numbers = new_number(), dict[int, int]()
+        self.roads: Roads | None = None
+        self._held = held
+
+    def words(self) -> list[Any]:
+        """What the other ranks are told: the number of this one, and which connections it has."""
+        return [self.number, list(self._held)]
+
+    def agree(self, answers: Mapping[int, Sequence[Any]]) -> set[int]:
+        """Use the connections that all ranks name.
+
+        Args:
+            answers: the words of each node.
+        Returns:
+            The nodes that need not be connected.
+        """
+        self.numbers = {node: int(number) for node, (number, _) in answers.items()}
+        common = set(self._held).intersection(*(names for _, names in answers.values()))
+        self.roads = self._held.pop(min(common)) if common else None
+        self._drop_others()
+        return set(answers) if common else set()
+
+    def _drop_others(self) -> None:
+        for roads in self._held.values():
+            roads.release(lingers=False)
+        self._held = {}
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Release all connections if what is done in here fails."""
+        try:
+            yield
+        except BaseException:
+            self._drop_others()
+            if self.roads is not None:
+                self.roads.release(lingers=False)
+            raise
+
+
 def shared(world: str | None, rank: int) -> Shared:
     """What the groups of a rank of a world share; of no world: of one group alone."""
     if world is None:
@@ -163,5 +241,5 @@ def shared(world: str | None, rank: int) -> Shared:
     with _LOCK:
         known = _RANKS.get((world, rank))
         if known is None or not known.name.startswith(f"{_PROCESS}-{os.getpid()}-"):
-            known = _RANKS[world, rank] = Shared(rank)
+            known = _RANKS[world, rank] = Shared(rank, alone=False)
         return known

@@ -103,7 +103,7 @@ class Devices:
         dtype = next(iter((held or wanted).values())).dtype
         if op is not None:
             reducer(operation, dtype)  # refuses what has no sum
-        mesh = self._links.mesh()
+        mesh = self._links.own_mesh()
         self._meet()
         counts = np.asarray(elements, dtype=np.int64)
         known = counts[:0] if BY_NAME[kind].pieces == "pair" else counts

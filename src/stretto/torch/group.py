@@ -30,12 +30,13 @@ from .between_sites import BetweenSites
 from .calls import FUNCTIONS
 from .collectives import Call, Collectives
 from .job import library_of_group
-from .links import Links, own_part, world_of
+from .links import Links
 from .measuring import Known
 from .monitored import MonitoredBarrier
 from .pending import Order, Pending, Started
 from .serving import Serving, by_device
 from .sparse import check_sparse, sum_sparse
+from .stores import own_part, world_of
 from .tensors import OPS, array_of, plain, plain_copy
 
 LEAVE_S = 5.0
@@ -77,7 +78,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
             raise Unsupported("optical planes serve one group: on them all collectives are of the first, of all ranks")
         host = host or os.environ.get("STRETTO_HOST") or own_address(os.environ.get("MASTER_ADDR", "127.0.0.1"))
         known = earlier or _KNOWN.setdefault(common, Known(forgets=False))
-        self._links = Links(store, library, host, library.unknown, self._timeout_s, known, common)
+        self._links = Links(store, library, host, library.unknown, self._timeout_s, known, common, ranks)
         self._collectives = Collectives(library, self._links, job)
         own = weakref.ref(self)  # the finalizer has the parts, and must not keep the group
         self._order = Order(f"stretto-{rank}", self._links.blame)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from torch.distributed import PrefixStore
-
-from ..choose.library import Library
+from ..choose.library import Library, joined_by_one_switch
 from ..measure.ladder import congestion_of, use_congestion
 from ..model.errors import InputError, PeerFailed
 from ..model.measurements import Lanes
@@ -28,7 +27,8 @@ from ..runtime.incoming import DIED
 from ..runtime.mesh import GRACE_S, Mesh, has_ended
 from ..runtime.messages import Messages
 from ..runtime.native.engine import Engine, can_serve, for_mesh, hold, let_go
-from ..runtime.sharing import Offer, Shared
+from ..runtime.native.shared import Roads, SharedMesh
+from ..runtime.sharing import Offer, RoadOffer, Shared
 from .calls import describe
 from .lanes import VARIABLE, wanted, widening
 from .measuring import Known, measure, measure_lanes
@@ -43,21 +43,6 @@ _FAILED = "stretto/failed"
 """The key under which the first rank that fails before all are connected says why."""
 
 
-def own_part(store: Any, rank: int) -> Any:
-    """The part of a store that no earlier group has written to: groups may follow one another on one store."""
-    return PrefixStore(f"stretto/group {store.add(f'stretto/groups/{rank}', 1)}", store)
-
-
-def world_of(store: Any) -> str | None:
-    """What all groups have in common that meet in one store, under whatever prefix; None where that cannot be said."""
-    while isinstance(store, PrefixStore):
-        store = store.underlying_store
-    try:
-        return bytes(store.compare_set("stretto/world", "", random_secret().hex())).decode()
-    except (RuntimeError, NotImplementedError):  # not every kind of store compares
-        return None
-
-
 class Links:
     """One rank's connections to the others of its group, which meet in PyTorch's ``store``.
 
@@ -65,14 +50,16 @@ class Links:
 
     Args:
         earlier: what this process has measured in earlier groups, which is not measured again.
-        shared: the connections for messages of this rank's groups; by default this group shares none.
+        shared: the connections of this rank's groups; by default this group shares none.
+        members: the numbers in the world of the ranks of the group.
     """
 
     def __init__(
         self, store: Any, library: Library, host: str, measures: bool, timeout_s: float, earlier: Known | None = None,
-        shared: Shared | None = None,
+        shared: Shared | None = None, members: Sequence[int] = (),
     ) -> None:  # fmt: skip
         self._store, self._library, self._host, self._timeout_s = store, library, host, timeout_s
+        self._members = list(members) or list(range(library.size))
         self._measures, self._earlier = measures, earlier or Known()
         self._connections = wanted(os.environ, measures)
         self._widens = self._connections != Lanes()
@@ -88,6 +75,7 @@ class Links:
         self._meshes: list[Mesh] = []
         self._controller: PlaneController | None = None
         self._messages: dict[int, Messages] = {}
+        self._offer = RoadOffer({})
         self._watched: Mapping[int, Wire] = {}
         self.inbox = Inbox()
         self.on_failure: Callable[[PeerFailed], None] | None = None
@@ -98,8 +86,18 @@ class Links:
         self.connect()
         if self.measures:
             self._measure()
+            self._share_roads()
             self._measures = self._widens = False
         return self._meshes[0]
+
+    def own_mesh(self) -> Mesh:
+        """Connections for programs that Python's loop runs. All ranks call this before the same collective."""
+        mesh = self.mesh()
+        if isinstance(mesh, SharedMesh) and len(self._meshes) == 1:
+            own = self._meet("own collectives", replace(self._collective_credentials, context=b"own" + self._secret))
+            own.describe = describe
+            self._meshes.append(own)
+        return self._meshes[-1]
 
     @property
     def measures(self) -> bool:
@@ -132,7 +130,7 @@ class Links:
         return sorted([self._library.rank, *(r for r, sock in sockets.items() if sock.family == socket.AF_UNIX)])
 
     def connect(self) -> None:
-        """Connect to all other ranks at the first call: by a mesh for collectives, and by streams for messages."""
+        """Connect to all other ranks at the first call."""
         with self._lock:
             if self._messages or self._library.size == 1:
                 self._shared.end_turn(self._turn)
@@ -148,13 +146,12 @@ class Links:
 
     def _connect(self) -> None:
         shared = self._shared_secret()
-        chosen = self._credentials.chosen
-        credentials = self._credentials if chosen else replace(self._credentials, secret=shared)
+        credentials = self._credentials if self._credentials.chosen else replace(self._credentials, secret=shared)
         # groups may have one chosen secret, and what the store shares is each group's own
-        mesh = self._meet("collectives", replace(credentials, context=b"collectives" + shared))
+        self._secret = shared
+        self._collective_credentials = replace(credentials, context=b"collectives" + shared)
+        mesh = self._meet_for_collectives()
         self._lane_credentials = replace(credentials, context=b"lanes" + shared)
-        mesh.describe = describe
-        mesh.told = self.on_failure
         self._watched = self._sockets(mesh)
         try:
             messages = self._meet_for_messages(replace(credentials, context=b"messages" + shared), shared)
@@ -162,8 +159,49 @@ class Links:
             mesh.leave()
             raise
         self._meshes, self._messages = [mesh], messages
-        if self._library.controller is None and can_serve(mesh):
+        if self._engine is None and self._library.controller is None and can_serve(mesh):
             self._engine = hold()
+        if not self.measures:
+            self._share_roads()
+
+    def _meet_for_collectives(self) -> Mesh:
+        """Connections to all other ranks: those of an earlier group, or new ones."""
+        offer = self._offer = self._shared.offer_roads(self._measures)
+        with offer.held():
+            mesh = self._meet("collectives", self._collective_credentials, offer)
+        if offer.roads is None:
+            mesh.describe, mesh.told = describe, self.on_failure
+            return mesh
+        self._engine, mesh = hold(), self._over(offer.roads)
+        try:  # others may speak only when all take frames of the group
+            self._share("hears collectives", True)
+        except BaseException:
+            mesh.leave()
+            raise
+        return mesh
+
+    def _over(self, roads: Roads) -> SharedMesh:
+        """This group's mesh over connections that groups share."""
+        node, members = self._library.nodes[self._library.rank], zip(self._library.nodes, self._members, strict=True)
+        ranks = {v: m for v, m in members if v != node}
+        mesh = SharedMesh(node, self._names(), roads, ranks, (self._offer.number, self._offer.numbers))
+        mesh.describe, mesh.told = describe, self.on_failure
+        return mesh
+
+    def _share_roads(self) -> None:
+        """Let later groups use the connections for collectives, if the compiled loops of all ranks serve them."""
+        (mesh, *_), engine = self._meshes, self._engine
+        if self._shared.alone or isinstance(mesh, SharedMesh):
+            return
+        serves = engine is not None and engine.broken is None and all(len(to) == 1 for to in mesh.peers.values())
+        if self._measures:  # a later group that finds more to measure would need connections that nothing else uses
+            near = all(c.sock.family == socket.AF_UNIX for c in mesh.connections)
+            serves &= near and self._library.topology.name == joined_by_one_switch(self._library.size).name
+        if all(self._share("serves", serves)) and engine is not None:
+            sockets = zip(self._library.nodes, self._members, strict=True)
+            roads = Roads(engine, {m: mesh.peers[v][0] for v, m in sockets if v in mesh.peers}, self._measures)
+            self._meshes[0] = self._over(roads)
+            self._shared.keep_roads(hashlib.sha256(b"roads" + self._secret).hexdigest()[:16], roads)
 
     def _meet_for_messages(self, credentials: Credentials, secret: bytes) -> dict[int, Messages]:
         """Streams to all other ranks; connections to those with which this rank has none yet."""
@@ -248,10 +286,13 @@ class Links:
             messages.drop()
         self.leave()
 
-    def _meet(self, purpose: str, credentials: Credentials, offer: Offer | None = None) -> Mesh:
+    def _names(self) -> dict[int, str]:
+        """What messages call each node."""
+        return {node: f"rank {r}" for r, node in enumerate(self._library.nodes)}
+
+    def _meet(self, purpose: str, credentials: Credentials, offer: Offer | RoadOffer | None = None) -> Mesh:
         """Connections to all other ranks, or to those to which no line is on offer, by the addresses in the store."""
-        library = self._library
-        names = {node: f"rank {r}" for r, node in enumerate(library.nodes)}
+        library, names = self._library, self._names()
 
         def controlled(addresses: Mapping[int, Address]) -> dict[int, str]:
             """Start the controller, if there is one; it calls all ranks."""
@@ -297,7 +338,7 @@ class Links:
         with self._first_failure():
             if self._measures:
                 library.learn(measure(library.rank, library.size, *rest))
-            else:
+            elif self._offer.roads is None:  # else these have as many as they need
                 measure_lanes(library.rank, library.size, *rest, library.sites)
         for r, sock in self._sockets(mesh).items():
             if sock.family != socket.AF_UNIX:  # messages have a connection of their own
