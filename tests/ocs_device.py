@@ -1,7 +1,7 @@
 """A small optical circuit switch that runs SONiC's tables behind gNMI: it turns slowly, and fails an end on demand.
 
 Every change and every state is checked against a YANG model: the names and types of the high-level design
-(``tests/data/ocs``), and the published modules where STRETTO_SONIC_YANG names the folder of ``sonic-ocs.yang`` and
+(``tests/data/ocs``) or of newer images, and the published modules where STRETTO_SONIC_YANG names the folder of ``sonic-ocs.yang`` and
 ``sonic-ocs-states.yang``. Those are not here, since the package that holds them says GPL-3.0.
 """
 
@@ -27,28 +27,35 @@ MODULES = ("sonic-ocs", "sonic-ocs-states")
 ROOT = {"CONFIG_DB": "sonic-ocs", "STATE_DB": "sonic-ocs-states"}
 
 
-def model(folder: Path | str) -> Any:
-    """The data model of the two modules in a folder."""
+def model(folder: Path | str, modules: tuple[str, ...] = MODULES) -> Any:
+    """The data model of the modules in a folder."""
     named = [
         {"name": name, "revision": "2024-11-21", "namespace": f"http://github.com/sonic-net/{name}",
          "conformance-type": "implement"}
-        for name in MODULES
+        for name in modules
     ]  # fmt: skip
     library = {"ietf-yang-library:modules-state": {"module-set-id": "", "module": named}}
     return yangson.DataModel(json.dumps(library), (str(folder),))
 
 
 MODELS = [model(folder) for folder in (OWN, PUBLISHED) if folder]
+NEWER = [model(OWN / "newer", MODULES[:1])]
+KEYS = {"OCS_PORT": "simplex_port_id", "OCS_CROSS_CONNECT": "cross_connect_id"}
 
 
-def check(database: str, tables: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refused if the tables of a database break a model."""
-    keys = {"OCS_PORT": "simplex_port_id", "OCS_CROSS_CONNECT": "cross_connect_id"}
-    root = ROOT[database]
+def check(database: str, tables: Mapping[str, Mapping[str, Any]], is_newer: bool = False) -> None:
+    """Refused if the tables of a database break a model.
+
+    Args:
+        is_newer: whether they have the names of images of 2026.
+    """
+    root = MODULES[0] if is_newer else ROOT[database]
+    suffix = "_TABLE" if is_newer and database == "STATE_DB" else ""
     data = {
-        table: {f"{table}_LIST": [{keys[table]: k} | row for k, row in rows.items()]} for table, rows in tables.items()
+        table + suffix: {f"{table}_LIST": [{KEYS[table]: k} | row for k, row in rows.items()]}
+        for table, rows in tables.items()
     }
-    for one in MODELS:
+    for one in NEWER if is_newer else MODELS:
         try:
             one.from_raw({f"{root}:{root}": data}).validate(ctype=yangson.enumerations.ContentType.all)
         except yangson.exceptions.YangsonException as error:
@@ -61,7 +68,7 @@ class OcsDevice:
     Args:
         ports: how many; port i has the ends iA and iB.
         looks: how often its state is asked for until a circuit is tuned.
-        newer: whether its STATE_DB has the names of images of 2026, which the model of the design has not.
+        newer: whether its STATE_DB has the names of images of 2026, which have a model of their own.
 
     Attributes:
         dead: ends that fail when a circuit needs them.
@@ -106,11 +113,12 @@ class OcsDevice:
                 tables = self.state()
             else:
                 tables = {"OCS_CROSS_CONNECT": self.circuits}
-            check(database, tables)
+            if self.newer and database == "STATE_DB":
+                tables = {name: {key: newer(row) for key, row in rows.items()} for name, rows in tables.items()}
+            check(database, tables, self.newer)
             if not tables[table]:
                 raise KeyError(path)  # SONiC keeps no table without rows
-            rows = {key: newer(row) for key, row in tables[table].items()} if self.newer else tables[table]
-            return [Said(path.replace("sonic-db:/", "/sonic-db:"), json.loads(json.dumps(rows)))]
+            return [Said(path.replace("sonic-db:/", "/sonic-db:"), json.loads(json.dumps(tables[table])))]
 
     def change(self, deletes: list[str], updates: list[tuple[str, Any]]) -> None:
         with self.lock:
@@ -119,7 +127,7 @@ class OcsDevice:
                 if circuits.pop(_key(path), None) is None:
                     raise Refused(f"there is no {_key(path)}")
             circuits |= {_key(path): row for path, row in updates}
-            check("CONFIG_DB", {"OCS_CROSS_CONNECT": circuits})
+            check("CONFIG_DB", {"OCS_CROSS_CONNECT": circuits}, self.newer)
             for key, row in circuits.items():
                 if key != f"{row['a_side']}-{row['b_side']}" or not {*row.values()} <= {*self.ends}:
                     raise Refused(f"{key} is no circuit of this switch")
@@ -148,8 +156,7 @@ class OcsDevice:
 def newer(row: Mapping[str, str]) -> dict[str, str]:
     """A row of STATE_DB with the names and values of images of 2026."""
     if "a_side" in row:
-        statuses = {row.get("a_side_status"), row.get("b_side_status")}
-        return dict(row) if statuses == {None} else {"status": "enabled" if statuses == {"tuned"} else "disabled"}
+        return {"status": "enabled" if {row["a_side_status"], row["b_side_status"]} == {"tuned"} else "disabled"}
     status = {"tuned": "connected"}.get(row["status"], row["status"])
     return {key: value for key, value in row.items() if key != "status"} | {"oper_status": status}
 

@@ -12,8 +12,9 @@ from functools import partial
 import numpy as np
 import pytest
 
+from gnmi_target import Refused
 from meshes import meshes
-from ocs_device import OcsDevice
+from ocs_device import OcsDevice, check
 from stretto.lower import lower
 from stretto.model.circuits import Change, change
 from stretto.model.collective import Workload, make_collective
@@ -135,6 +136,22 @@ def test_a_switch_with_the_names_of_newer_images_is_understood():
         with pytest.raises(PortFailed, match="2B of plane 0 failed"):
             fabric(driver).turn(0, Change([[0, 1]], [[2, 1]], []), 0.0)
         driver.close()
+
+
+@pytest.mark.parametrize(
+    ("database", "tables", "is_newer"),
+    [
+        ("CONFIG_DB", {"OCS_CROSS_CONNECT": {"1A-2B": {"a_side": "1A", "c_side": "2B"}}}, False),
+        ("CONFIG_DB", {"OCS_CROSS_CONNECT": {"1A-2B": {"a_side": 1, "b_side": "2B"}}}, False),
+        ("CONFIG_DB", {"OCS_CROSS_CONNECT": {"1A-2B": {"a_side": "1A", "status": "enabled"}}}, True),
+        ("STATE_DB", {"OCS_PORT": {"1A": {"status": "connected"}}}, False),
+        ("STATE_DB", {"OCS_PORT": {"1A": {"oper_status": "tuned"}}}, True),
+        ("STATE_DB", {"OCS_PORT": {}, "OCS_CROSS_CONNECT": {"1A-2B": {"a_side": "1A"}}}, False),  # no such port
+    ],
+)
+def test_rows_that_break_the_models_are_refused(database, tables, is_newer):
+    with pytest.raises(Refused, match=f"{database} breaks the model"):
+        check(database, tables, is_newer)
 
 
 def test_circuits_that_stay_dark_end_the_turn(device, driver):
