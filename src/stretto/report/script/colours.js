@@ -37,7 +37,7 @@ const lastOf = (column) => column.reduce((most, v) => v > most ? v : most, 0);
 
 function colourMode(p) {
   if (MODES[state.colour] && p.h && MODES[state.colour].serves(p.h)) return state.colour;
-  if (p.h && p.h.op.includes(1) && p.h.op.includes(0)) return "phase";
+  if (p.h && p.h.bothPhases) return "phase";
   return p.h && sitesOf(p).length < 2 && p.h.home.length < 2 ? "phase" : "origin";
 }
 // the class of each transfer, kept until the reader chooses another one

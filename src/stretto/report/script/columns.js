@@ -72,7 +72,7 @@ async function readHops(p) {
     h.until[j] = until = Math.max(until, h.end[j]);
     if (c.lasts[t] > 0) h.shortest = Math.min(h.shortest, c.lasts[t]);
   }
-  h.order = order;
+  h.order = order; h.bothPhases = c.op.includes(0) && c.op.includes(1);
   if (!isFinite(h.shortest)) h.shortest = 1;
   p.hops = null;  // the text is needed no more
   return h;

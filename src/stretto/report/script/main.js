@@ -46,7 +46,7 @@ function showChoices() {
   fill("colour", Object.entries(MODES).filter(([, m]) => !h || m.serves(h)).map(([key, m]) => [key, m.words]), colourMode(p));
   const kinds = p.collective.split(", ");
   fill("by-collective", [["", "all"], ...kinds.map((kind, i) => [i, `${i}: ${kind}`])], state.collective); $("by-collective").parentElement.hidden = kinds.length < 2;
-  $("by-phase").parentElement.hidden = !!h && !(h.op.includes(1) && h.op.includes(0)); $("by-phase").value = state.phase;
+  $("by-phase").parentElement.hidden = !!h && !h.bothPhases; $("by-phase").value = state.phase;
   for (const [id, key] of [["where", "where"], ["by-chunk", "chunk"], ["sort", "sort"], ["tint", "tint"]]) if ($(id) !== document.activeElement) $(id).value = state[key];
   $("witness").checked = state.witness; $("beside").value = state.beside; $("pick").value = state.plan;
   const names = [...new Set([...sitesOf(p), ...p.names.slice(0, 1000)])].concat(Array.from({ length: Math.min(p.links.count, 500) }, (_, i) => linkName(p, i)));

@@ -41,14 +41,15 @@ function mapPoints(p, w, h) {
   else { loX = loY = Infinity; hiX = hiY = -Infinity;
     for (let v = 0; v < n; v++) { loX = Math.min(loX, p.x[v]); hiX = Math.max(hiX, p.x[v]); loY = Math.min(loY, p.y[v]); hiY = Math.max(hiY, p.y[v]); } }
   const fitted = Math.min((w - 2 * m) / Math.max(hiX - loX, 1e-6), (h - 2 * m) / Math.max(hiY - loY, 1e-6), scene ? 1.6 : 4 * Math.min(w, h));
-  const k = fitted * view.k, left = w / 2 - (loX + hiX) / 2 * k + view.x * w, top = h / 2 - (loY + hiY) / 2 * k + view.y * h;
-  const at = (v) => [left + p.places[2 * v] * k, top + p.places[2 * v + 1] * k];
-  return Object.assign(at, { k, left, top, scene, enlarged: view.k });
+  // rows of servers are wide: what room is left makes the drawing taller
+  const k = fitted * view.k, ky = scene ? clamp((h - 2 * m) / hiY, fitted, 1.8 * fitted) * view.k : k, left = w / 2 - (loX + hiX) / 2 * k + view.x * w, top = h / 2 - (loY + hiY) / 2 * ky + view.y * h;
+  const at = (v) => [left + p.places[2 * v] * k, top + p.places[2 * v + 1] * ky];
+  return Object.assign(at, { k, ky, left, top, scene, enlarged: view.k });
 }
 // a link's two ends beside those of its other direction, and its bend
 function way(p, at, i, o) {
   const [ax, ay] = at(p.links.src[i]), [bx, by] = at(p.links.dst[i]), d = Math.hypot(bx - ax, by - ay) || 1;
-  const ox = -(by - ay) / d * o, oy = (bx - ax) / d * o, bend = p.bends.size ? (p.bends.get(`${p.links.src[i]},${p.links.dst[i]}`) || 0) * at.k : 0;
+  const ox = -(by - ay) / d * o, oy = (bx - ax) / d * o, bend = p.bends.size ? (p.bends.get(`${p.links.src[i]},${p.links.dst[i]}`) || 0) * at.ky : 0;
   return [ax + ox, ay + oy, bx + ox, by + oy, bend && Math.max(ay, by) + bend + 2 * oy];
 }
 function trace(g, [ax, ay, bx, by, low]) { g.moveTo(ax, ay); if (low) g.quadraticCurveTo((ax + bx) / 2, low, bx, by); else g.lineTo(bx, by); }
@@ -113,10 +114,10 @@ function drawScene(g, p, at) {
   g.lineWidth = 1; g.strokeStyle = colours.line;
   for (const [x0, y0, x1, y1, dashed] of at.scene.frames) {
     g.setLineDash(dashed ? [4, 4] : []); g.fillStyle = colours.bg; g.beginPath();
-    g.rect(at.left + x0 * at.k, at.top + y0 * at.k, (x1 - x0) * at.k, (y1 - y0) * at.k); g.fill(); g.stroke();
+    g.rect(at.left + x0 * at.k, at.top + y0 * at.ky, (x1 - x0) * at.k, (y1 - y0) * at.ky); g.fill(); g.stroke();
   }
   g.setLineDash([3, 4]); g.beginPath();
-  for (const [ax, ay, bx, by] of at.scene.dashed) { g.moveTo(at.left + ax * at.k, at.top + ay * at.k); g.lineTo(at.left + bx * at.k, at.top + by * at.k); }
+  for (const [ax, ay, bx, by] of at.scene.dashed) { g.moveTo(at.left + ax * at.k, at.top + ay * at.ky); g.lineTo(at.left + bx * at.k, at.top + by * at.ky); }
   g.stroke(); g.setLineDash([]);
 }
 function drawMap(g, w, h, p) {
@@ -143,7 +144,7 @@ function drawLabels(g, p, at, w, h, r) {
   if (at.scene) {
     g.fillStyle = colours.soft;
     for (const [x, y, anchor, text, bold] of at.scene.labels) {
-      const X = at.left + x * at.k, Y = at.top + y * at.k - 4; g.font = `${bold ? "600 " : ""}11.5px system-ui,sans-serif`;
+      const X = at.left + x * at.k, Y = at.top + y * at.ky - 4; g.font = `${bold ? "600 " : ""}11.5px system-ui,sans-serif`;
       put(text, [[X, Y, anchor], [X, Y - 6, anchor], [X, Y + 6, anchor]]);
     }
   } else if (!p.geographic) {

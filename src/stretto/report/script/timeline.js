@@ -3,7 +3,6 @@
 // busy (their union) and the class that keeps it busy longest.
 const ROW = 16, AXIS = 22;
 let LABEL = 132;
-const most = new Float32Array(CLASSES);
 let lines = { width: 0 };  // the buffers of one line
 function lineBuffers(width) {
   if (lines.width < width) lines = { width, pixels: new Uint32Array(width), busy: new Float32Array(width * CLASSES), touched: new Uint8Array(width) };
@@ -62,11 +61,18 @@ function related(h, hover, t) {
   return 0;
 }
 
+// an empty picture of this size; the last one again where it fits, as a new one in each frame costs more than clearing it
+let image = null;
+function imageOf(g, width, height) {
+  if (image && image.width === width && image.height === height) new Uint32Array(image.data.buffer).fill(0);
+  else image = g.createImageData(width, height);
+  return image;
+}
 // rows from `top` pixels on, on a context: a canvas, or a pen that writes SVG
 function drawRows(g, w, h, p, top, ratio = 1) {
   const [from, to] = span(), room = Math.max(1, w - LABEL - 8), k = room / (to - from || 1), { rows } = filtered(p), X = (t) => LABEL + (t - from) * k;
   const first = Math.max(0, Math.floor(top / ROW)), last = Math.min(rows.length, Math.ceil((top + h - AXIS) / ROW)), wide = Math.round(room * ratio);
-  const image = g.putImageData ? g.createImageData(wide, Math.max(1, Math.round(h * ratio))) : null, words = image && new Uint32Array(image.data.buffer);
+  const image = g.putImageData ? imageOf(g, wide, Math.max(1, Math.round(h * ratio))) : null, words = image && new Uint32Array(image.data.buffer);
   for (let row = first; row < last; row++) {
     const y = AXIS + row * ROW - top, pixels = p.h ? rowPixels(p, rows[row], from, to, wide, 1.5 * ratio) : slicePixels(p, rows[row], from, to, wide);
     if (!image) { g.runs(pixels, wide, LABEL, y + 2, ROW - 5, room / wide); continue; }
