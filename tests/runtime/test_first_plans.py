@@ -78,6 +78,7 @@ def test_a_rank_whose_maker_has_not_begun_plans_by_itself(groups, monkeypatch):
         of_ranks = pool.map(lambda r: first_plans(own[r]).recipe("broadcast", 1 << 20, 2).digest, (1, 0))
         assert len({*of_ranks}) == 1
     assert made == [1, 0, 0]
+    assert not first_plans(own[1])._given, "a plan is kept that was given up"
 
 
 def test_ranks_plan_by_themselves_where_the_maker_fails(groups, monkeypatch):

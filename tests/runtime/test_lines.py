@@ -179,6 +179,44 @@ def test_a_group_may_be_left_in_the_thread_of_the_messages():
     theirs.close()
 
 
+def test_a_group_may_be_collected_in_the_thread_of_the_messages(monkeypatch):
+    with world(monkeypatch, 2) as (ends, stays):
+        called, begins, heard = threading.Event(), threading.Event(), SimpleQueue()
+        monkeypatch.setattr("stretto.torch.leaving.GRACE_S", 30.0)
+
+        def job() -> None:  # of the group's own thread, for whose end a group that is left waits
+            begins.set()
+            heard.put(called.wait(10))
+
+        ends[0]._order.later(job, None)
+        assert begins.wait(30)
+        board = switchboard._BOARD
+        assert board is not None
+        board.call(ends[0]._leave)
+        board.call(called.set)
+        assert heard.get(timeout=30), "all messages wait for the group's thread"
+        exchange(stays[0], stays[1], 5.0)
+        with pytest.raises(PeerFailed, match="it died, or left the group"):
+            ends[1].recv([torch.zeros(1)], 0, 8).wait(timedelta(seconds=30))
+
+
+def test_a_callback_that_raises_an_exception_keeps_no_message_from_others(capfd):
+    ours, theirs = socket.socketpair()
+    stream, into, told = Messages(ours, "rank 1", timeout_s=20.0), bytearray(4), SimpleQueue()
+
+    def raises(failure: PeerFailed | None) -> None:
+        raise ValueError("a mistake of the caller")
+
+    stream.receive(1, memoryview(bytearray(4)), raises)
+    stream.receive(2, memoryview(into), told.put)
+    head, word = message_frames.HEAD, message_frames.Word
+    theirs.sendall(b"".join(head.pack(word.MESSAGE, 0, tag, 0, 4) + b"four" for tag in (1, 2)))
+    assert told.get(timeout=10) is None and into == b"four"
+    assert "a mistake of the caller" in capfd.readouterr().err
+    stream.close()
+    theirs.close()
+
+
 def test_a_thread_that_ends_has_let_the_last_line_go(monkeypatch):
     monkeypatch.setattr(switchboard, "END_S", 0.2)
     board = switchboard.Switchboard()

@@ -13,6 +13,7 @@ import contextlib
 import socket
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -287,7 +288,7 @@ class Line:
                 if len(c.target):
                     return
                 stream, self._reading = self._reading, None
-                stream.end()
+                _end_frame(stream)
             elif c.end - c.at >= HEAD.size:
                 word, to, tag, number, length = HEAD.unpack_from(c.read, c.at)
                 c.at += HEAD.size
@@ -310,7 +311,7 @@ class Line:
         if follows:
             self._reading, self.connection.target = stream, target
         else:
-            stream.end()
+            _end_frame(stream)
 
     def look(self) -> float:
         """Say that this process is alive, and look at what waits; returns the seconds until the next look."""
@@ -358,6 +359,14 @@ class Line:
         failed = partial(_fail_all, [(item.done, PeerFailed(s.name, why)) for s, item in items])
         if items:
             beside(failed)
+
+
+def _end_frame(stream: Stream) -> None:
+    """Let a stream handle what has come; a callback that raises an exception must not keep what follows from others."""
+    try:
+        stream.end()
+    except Exception:
+        traceback.print_exc()
 
 
 def _nothing() -> None:

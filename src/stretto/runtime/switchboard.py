@@ -162,6 +162,11 @@ _BOARD: Switchboard | None = None
 _BOARD_LOCK = threading.RLock()
 
 
+def serves_here() -> bool:
+    """Whether this is the thread that serves all messages of this process, which must wait for nothing."""
+    return _BOARD is not None and _BOARD.is_here()
+
+
 def switchboard_with(line: Line) -> Switchboard:
     """The switchboard of this process, which serves a line from now on."""
     global _BOARD

@@ -74,6 +74,7 @@ class FirstPlans:
         self._heard = threading.Condition()
         self._notes: deque[_Note] = deque()
         self._given: dict[tuple[Shape, bool], bytes] = {}
+        self._given_up: set[tuple[Shape, bool]] = set()
         self._closed = False
         links.inbox.listeners[TAG] = self._hear
 
@@ -171,9 +172,14 @@ class FirstPlans:
         while (shape, direct) not in self._given:
             note = self._next(maker, until)
             if note is None:
+                self._given_up.add((shape, direct))
                 return b""
             if note.word == Word.MADE:
-                self._given[note.shape, note.direct] = _received(maker, note.length)
+                content, what = _received(maker, note.length), (note.shape, note.direct)
+                if what in self._given_up:
+                    self._given_up.remove(what)
+                else:
+                    self._given[what] = content
             elif (note.shape, note.direct) == (shape, direct):
                 until = time.monotonic() + MOST_S
         return self._given.pop((shape, direct))

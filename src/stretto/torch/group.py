@@ -23,13 +23,13 @@ from ..runtime.inbox import Done, Receive
 from ..runtime.mesh import GRACE_S
 from ..runtime.messages import ask
 from ..runtime.sharing import Shared, shared
-from ..runtime.telling import wait_told
 from .arguments import check_count, check_pieces, check_rank, is_on_device, seconds, shares
 from .backends import configured
 from .between_sites import BetweenSites
 from .calls import FUNCTIONS
 from .collectives import Call, Collectives
 from .job import library_of_group
+from .leaving import LEAVE_S, leave
 from .links import Links
 from .measuring import Known
 from .monitored import MonitoredBarrier
@@ -38,9 +38,6 @@ from .serving import Serving, by_device
 from .sparse import check_sparse, sum_sparse
 from .stores import own_part, world_of
 from .tensors import OPS, array_of, plain, plain_copy
-
-LEAVE_S = 5.0
-"""Seconds that threads get to end when their process ends."""
 
 _KNOWN: weakref.WeakKeyDictionary[Shared, Known] = weakref.WeakKeyDictionary()
 """What this process has measured in groups of a world."""
@@ -93,7 +90,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._token = torch.ones(1, dtype=torch.uint8)
         self._tokens = list(torch.zeros(size, dtype=torch.uint8).split(1))
         parts = self._links, self._order, self._collectives, self._serving
-        self._leave = weakref.finalize(self, _leave, *parts, os.getpid())
+        self._leave = weakref.finalize(self, leave, *parts, os.getpid())
         self._order.later(self._links.connect, None)
         if size > 1:
             self._order.later(self._collectives.plans.load, None)
@@ -385,14 +382,3 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
 def _message_failed(links: Links, order: Order, failure: PeerFailed) -> None:
     if not links.left:
         order.fail(failure, 2 * GRACE_S)
-
-
-def _leave(links: Links, order: Order, collectives: Collectives, serving: Serving, owner: int) -> None:
-    """End a group's threads in the process that started them: a forked process has the sockets, but not the threads."""
-    if os.getpid() == owner:
-        order.stop(GRACE_S)
-        links.leave()
-        serving.leave(LEAVE_S)
-        order.stop(LEAVE_S)
-        collectives.close()
-        wait_told(LEAVE_S)
