@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 
 from meshes import meshes
+from stretto.choose.holdings import held_after
+from stretto.formats.native import read_plan, write_plan
+from stretto.formats.steps import only_collective
 from stretto.lower import lower, lowering
 from stretto.lower.alike import sums_alike
 from stretto.lower.orders import _tree, sum_trees
@@ -62,11 +65,12 @@ def test_a_set_is_the_sum_of_the_largest_sets_in_it_in_the_order_of_ranks():
     assert _tree({0b110, 0b011}) is None
 
 
-@pytest.mark.parametrize("spec", ["dgx1", "dgx2:2", "ndv2:4", "sites:3,4"])
+@pytest.mark.parametrize("spec", ["dgx1", "dgx2:2", "sites:3,4", "ring:8", "ring:6"])
 def test_exchanges_in_one_order_end_as_soon_as_exchanges_in_any_order(spec):
     plan = exchange_on(spec, 1_000)
     assert sums_alike(plan) and verify(plan).finding is None
-    assert simulate(plan).completion_s == simulate(exchange_on(spec, 1_000, target=None)).completion_s
+    in_any_order = exchange_on(spec, 1_000, target=None)
+    assert simulate(plan).completion_s <= simulate(in_any_order).completion_s * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(("gap_s", "takes_s"), [(0.0, 1.0), (1.0, 1.0), (1.0, 3.0)])
@@ -88,6 +92,29 @@ def test_expressions_differ_where_one_rank_adds_in_another_order(monkeypatch):
     swapped = replace(programs[3], chunks=replace(chunks, adds=Ragged(chunks.adds.offsets, chunks.adds.values[::-1])))
     monkeypatch.setattr("stretto.lower.alike.lower", lambda plan: programs | {3: swapped})
     assert not sums_alike(plan)
+
+
+@pytest.mark.parametrize("ending", ["parquet", "json"])
+def test_a_plan_file_keeps_which_transfers_forward(ending, tmp_path):
+    plan, path = exchange_on("ring:6"), str(tmp_path / f"plan.{ending}")
+    assert plan.forwards is not None and plan.forwards.sum() == 12  # one hop of six both ways, in two exchanges
+    write_plan(plan, path)
+    again = read_plan(path)
+    assert np.array_equal(again.forwards, plan.forwards) and again.digest() == plan.digest()
+    assert replace(plan, forwards=None).digest() != plan.digest()
+
+
+def test_steps_cannot_say_that_a_rank_forwards():
+    with pytest.raises(Unsupported, match="forward sums apart"):
+        only_collective(exchange_on("ring:6"))
+
+
+def test_a_rank_of_a_sum_that_broke_off_holds_what_came_and_what_was_forwarded():
+    plan = exchange_on("ring:6")
+    everyone = np.ones(6, dtype=np.bool_)
+    arrived = np.arange(plan.transfer_count) < plan.transfer_count - 1
+    held = held_after(plan, arrived, everyone)
+    assert held.whole.sum() == 2 * 6 - 1  # but for the last arrival, which one rank lacks in one part
 
 
 def wild_floats(count: int, seed) -> np.ndarray:
@@ -115,7 +142,7 @@ def ends(plan, connected) -> list[bytes]:
 
 
 @pytest.mark.parametrize("loop", ["python", "compiled"])
-@pytest.mark.parametrize("spec", ["fullmesh:3", "fullmesh:5", "dgx1", "star:6"])
+@pytest.mark.parametrize("spec", ["fullmesh:3", "fullmesh:5", "dgx1", "star:6", "ring:8"])
 def test_all_ranks_end_with_the_same_bits(spec, loop, monkeypatch):
     plan = exchange_on(spec)
     monkeypatch.setenv("STRETTO_KERNELS", loop)
@@ -129,9 +156,9 @@ def test_all_ranks_end_with_the_same_bits(spec, loop, monkeypatch):
 
 
 def test_greedy_compares_only_what_ends_with_the_same_bits_where_the_target_asks_for_that():
-    # its exchange in unlike orders takes 203 us; the plans of forest and scale-ccl, all that was left, 355 and 406 us
+    # exchanges in which sums overlap and in which they do not take as long; forest and scale-ccl 355 and 406 us
     net = costing(assume_messages(load_topology("ring:8")), find_target("torch").message_s)
     work = Workload((make_collective("allreduce", net, 1_000),))
     plan = run_planner("greedy", net, work, effort="normal", target=find_target("torch"))
     assert sums_alike(plan)
-    assert simulate(plan).completion_s == pytest.approx(253.7e-6)
+    assert simulate(plan).completion_s == pytest.approx(202.88e-6)

@@ -12,7 +12,11 @@ from joins import in_one_pass, in_two_steps, two_levels
 from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
 from stretto.model.plan import Plan, make_plan
+from stretto.model.targets import find_target
 from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
+from stretto.model.variants import costing
+from stretto.planners import run_planner
+from stretto.topologies import assume_messages, load_topology
 
 
 def leave_a_source_out(plan: Plan) -> Plan:
@@ -135,3 +139,34 @@ def test_a_sum_that_uses_a_link_on_the_way_in_and_out_is_found():
         route=Ragged.of([route]), depends=Ragged.empty(1), start_s=[0.0], finish_s=[1e-6],
     )  # fmt: skip
     assert code(plan) == "route-loop"
+
+
+def on_a_ring() -> Plan:
+    """Sums of pairs that walk on a ring of 6: at the third hop ranks forward what came at the second."""
+    net = costing(assume_messages(load_topology("ring:6")), find_target("torch").message_s)
+    work = Workload((make_collective("allreduce", net, 4000),))
+    return run_planner("greedy", net, work, target=find_target("torch"))
+
+
+def with_flag(plan: Plan, k: int, flag: int) -> Plan:
+    assert plan.forwards is not None
+    return replace(plan, forwards=np.where(np.arange(plan.transfer_count) == k, flag, plan.forwards).astype(np.int8))
+
+
+def with_depends(plan: Plan, k: int, waits: list[int]) -> Plan:
+    lists = [plan.depends[i].tolist() for i in range(plan.transfer_count)]
+    return replace(plan, depends=Ragged.of([*lists[:k], waits, *lists[k + 1 :]]))
+
+
+def test_what_a_transfer_forwards_is_held_to_what_others_brought():
+    plan = on_a_ring()
+    assert plan.forwards is not None and code(plan) == "ok"
+    k = int(np.flatnonzero(plan.forwards)[-1])
+    first = int(np.flatnonzero(plan.depends.lengths == 0)[0])
+    came = [w for w in range(k) if plan.chunk[w] == plan.chunk[k] and plan.dst[w][0] == plan.src[k]]
+    assert code(with_flag(plan, k, 0)) == "incomplete"  # its receiver has what the rank holds besides
+    assert code(with_flag(plan, first, 1)) == "not-held"
+    assert code(with_depends(plan, k, [])) == "missing-dependency"
+    assert code(with_depends(plan, k, came[:1])) == "incomplete"  # it forwards what its receiver has
+    assert code(with_depends(plan, k, came)) == "incomplete"
+    assert code(replace(plan, forwards=None)) == "incomplete"

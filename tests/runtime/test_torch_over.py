@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import multiprocessing
 import pickle
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 
 import numpy as np
 import pytest
@@ -14,10 +16,13 @@ from stretto.model.collective import Workload, make_collective
 from stretto.model.demand import alltoallv
 from stretto.model.errors import StrettoError
 from stretto.model.kinds import KINDS
+from stretto.model.targets import find_target
+from stretto.model.variants import costing
 from stretto.planners import run_planner
-from stretto.topologies import load_topology
+from stretto.topologies import assume_messages, load_topology
 
 torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install 'stretto[torch]'")
+from stretto.torch.rounds import Execution, RoundProgram  # noqa: E402
 
 RANKS, ROOT, EACH = 4, 1, 12 * 5
 NETWORKS = ("ring:4", "star:4")
@@ -182,3 +187,43 @@ def test_ranks_that_swap_all_contributions_add_them_in_one_order(results):
     total = ((own[0] + own[1]) + own[2]) + own[3]
     assert all(np.array_equal(got, total.numpy()) for got in ended)
     assert not torch.equal(((own[1] + own[0]) + own[3]) + own[2], total)  # these numbers tell
+
+
+class Handed:
+    """A transport among threads: what is sent is handed over."""
+
+    def __init__(self, rank: int, boxes: dict) -> None:
+        self.rank, self.boxes = rank, boxes
+
+    def exchange(self, sends, receives) -> None:
+        for part in sends:
+            self.boxes[part.row].put(part.tensor.clone())
+        for part in receives:
+            part.tensor.copy_(self.boxes[part.row].get(timeout=20))
+
+    def await_arrival(self, row: int) -> None: ...
+
+    def settle(self) -> None: ...
+
+
+@pytest.mark.parametrize("spec", ["ring:8", "dgx1"])
+def test_ranks_that_forward_sums_end_with_the_same_bits(spec):
+    net = costing(assume_messages(load_topology(spec)), find_target("torch").message_s)
+    work = Workload((make_collective("allreduce", net, 960),))
+    plan = run_planner("greedy", net, work, target=find_target("torch"))
+    ranks, g = len(net.accelerators), torch.Generator().manual_seed(2)
+    own = [torch.randn(240, generator=g) * 2.0 ** torch.randint(-30, 30, (240,), generator=g) for _ in range(ranks)]
+    boxes = {k: SimpleQueue() for k in range(plan.transfer_count)}
+
+    def run(rank: int) -> bytes:
+        out, program = torch.empty(240), RoundProgram.of(plan, rank, ranks)
+        Execution(
+            program, Handed(rank, boxes), {0: own[rank]}, {0: out}, np.array([240]), torch.distributed.ReduceOp.SUM
+        ).run()
+        assert np.allclose(
+            out, torch.stack(own).double().sum(0), rtol=0, atol=float(1e-6 * torch.stack(own).abs().sum())
+        )
+        return out.numpy().tobytes()
+
+    with ThreadPoolExecutor(ranks) as threads:
+        assert len({*threads.map(run, range(ranks))}) == 1

@@ -84,7 +84,7 @@ def _carried_from(plan: Plan, k: int, source: int, first: int, carried: dict[int
 
     What else has come there by then is not in it: a router that cuts through sends each partial sum on by itself.
     """
-    parts = first
+    parts = 0 if plan.forwards is not None and plan.forwards[k] else first
     for before in sorted(plan.depends[k].tolist()):
         if plan.chunk[before] == plan.chunk[k] and source in plan.dst[before]:
             parts = carried[before] | (parts if plan.op[before] == REDUCE else 0)

@@ -21,7 +21,7 @@ from ..model.arrays import Ragged
 from ..model.collective import Collective, Promised, Workload, make_collective
 from ..model.errors import InputError, StrettoError
 from ..model.memory import too_much
-from ..model.plan import TIMING_COLUMNS, Plan, Turns, make_plan
+from ..model.plan import OPTIONAL_COLUMNS, Plan, Turns, make_plan
 from ..model.symmetric import Orbits, SymmetricPlan
 from ..model.topology import Topology
 from ..topologies.files import topology_from_json
@@ -29,10 +29,11 @@ from ..topologies.values import entry, json_text, objects
 from . import PLAN, atomic_file, check_ending
 from .by_symmetry import dealt_from_json, ranges_of, symmetric_from_json, symmetry_to_json, unevenly_cut
 
-BY_SYMMETRY = 4
-VERSIONS = (1, 2, 3, BY_SYMMETRY)
-"""Of plan files: 4 for plans by symmetry, 3 for transfers from several sources and bandwidths that change with time, 2
-for networks where messages cost something, which readers of earlier versions would not see; else 1."""
+BY_SYMMETRY, FORWARDING = 4, 5
+VERSIONS = (1, 2, 3, BY_SYMMETRY, FORWARDING)
+"""Of plan files: 5 for transfers that forward what others brought, 4 for plans by symmetry, 3 for transfers from
+several sources and bandwidths that change with time, 2 for networks where messages cost something, which readers of
+earlier versions would not see; else 1."""
 
 VALUE_BYTES = 24
 """Memory for each value of a plan file while it is read: the column, its copy, and the plan's."""
@@ -76,9 +77,9 @@ def read_plan(path: str) -> Plan:
 def _version(plan: Plan) -> int:
     if isinstance(plan, SymmetricPlan):
         return BY_SYMMETRY
-    if plan.other_src is not None or plan.topology.changes:
-        return 3
-    return 2 if plan.topology.message_s.any() else 1
+    if plan.forwards is not None:
+        return FORWARDING
+    return 3 if plan.other_src is not None or plan.topology.changes else 2 if plan.topology.message_s.any() else 1
 
 
 def _header(plan: Plan) -> dict[str, Any]:
@@ -216,8 +217,8 @@ def _build(header: Any, columns: dict[str, Any], sizes: NDArray[Any] | None, pat
     turns, barriers = _turns(header.get("turns", []), path), entry(header, "barriers", bool, path, False)
     plan: Plan
     if "symmetry" in header:
-        if header.get("sharing") != "timed" or turns.count or barriers:
-            raise InputError("a plan by symmetry is timed, without turns and barriers", path)
+        if header.get("sharing") != "timed" or turns.count or barriers or "forwards" in columns:
+            raise InputError("a plan by symmetry is timed, without turns, barriers and the column 'forwards'", path)
         plan = symmetric_from_json(
             header["symmetry"], topology, workload.collectives, path, meta=header["meta"], **columns
         )
@@ -242,7 +243,7 @@ def _rows(plan: Plan) -> Plan:
 
 def _timings(plan: Plan) -> list[str]:
     """The columns of times and rates that a plan has."""
-    return [name for name in TIMING_COLUMNS if getattr(plan, name) is not None]
+    return [name for name in OPTIONAL_COLUMNS if getattr(plan, name) is not None]
 
 
 def _lists(plan: Plan) -> dict[str, Ragged]:
@@ -289,7 +290,7 @@ def _read_parquet(path: str) -> Plan:
         raise InputError(f"is damaged or no Parquet file: {reason}", path) from None
     columns: dict[str, Any] = {}
     wanted = ("chunk", "src", "op", *LISTS)
-    for name in (*wanted, OPTIONAL_LIST, "size_bytes", *TIMING_COLUMNS):
+    for name in (*wanted, OPTIONAL_LIST, "size_bytes", *OPTIONAL_COLUMNS):
         if name not in table.column_names:
             if name in wanted:
                 raise InputError(f"the column {name!r} is missing", path)
@@ -376,7 +377,7 @@ def _from_json(data: Any, path: str) -> Plan:
         raise InputError("is no stretto plan", path)
     rows = objects(data, "transfers", path)
     columns: dict[str, Any] = {}
-    given = {name for name in (*TIMING_COLUMNS, OPTIONAL_LIST) if rows and name in rows[0]}
+    given = {name for name in (*OPTIONAL_COLUMNS, OPTIONAL_LIST) if rows and name in rows[0]}
     for name in ("chunk", "src", "op", "size_bytes", *LISTS, *sorted(given)):
         try:
             values = [r[name] for r in rows]

@@ -99,6 +99,8 @@ def only_collective(plan: Plan) -> Collective:
         raise Unsupported(f"the plan shares links by {plan.sharing}, which steps cannot say")
     if (plan.part if isinstance(plan, SymmetricPlan) else plan).other_src is not None:
         raise Unsupported("the plan has switches that sum, which steps cannot say")
+    if not isinstance(plan, SymmetricPlan) and plan.forwards is not None:
+        raise Unsupported("ranks forward sums apart from what else they have, which steps cannot say")
     if plan.topology.planes or plan.barriers:
         raise Unsupported("the plan has optical planes or barriers, which steps cannot say")
     collective = plan.workload.collectives[0]

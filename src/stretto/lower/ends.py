@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..model.arrays import Bool, Float64, Int64, Ragged
-from ..model.plan import TIMING_COLUMNS, Plan
+from ..model.plan import OPTIONAL_COLUMNS, Plan
 from ..model.rows import Rows, chunks_at, nodes_in, received_by, rows_of, sent_by
 from ..model.symmetric import SymmetricPlan
 from ..simulate import simulate
@@ -143,7 +143,7 @@ def _with_events(plan: Plan) -> tuple[Plan, Events | None, Int64]:
         return plan, None, every
     columns: dict[str, Any] = {
         name: np.append(column, np.zeros(count, dtype=column.dtype))
-        for name in ("chunk", "op", *TIMING_COLUMNS)
+        for name in ("chunk", "op", *OPTIONAL_COLUMNS)
         if (column := getattr(plan, name)) is not None
     }
     at_controller = np.full(count, controller, dtype=np.int32)

@@ -18,6 +18,9 @@ UInt64 = NDArray[np.uint64]
 
 NOTHING = -1
 
+APART = -1
+"""Stands before the receives of a version that begins with them, apart from what the node holds."""
+
 
 class Slots(NamedTuple):
     """The chunks of each node: what is done with a chunk at a node is of one slot.
@@ -27,6 +30,7 @@ class Slots(NamedTuple):
         send_offsets, sends, receive_offsets, receives: CSR, the sends and the receives of each slot, ascending.
         held, wanted: bool[slots].
         copies: bool[receives], whether a receive replaces what was there.
+        forwards: bool[sends], whether a send carries receives alone.
     """
 
     of_send: Int64
@@ -38,6 +42,7 @@ class Slots(NamedTuple):
     held: Bool
     wanted: Bool
     copies: Bool
+    forwards: Bool
 
 
 def states(slots: Slots, cause_offsets: Int64, causes: Int64) -> tuple[Int64, Int64]:
@@ -47,11 +52,11 @@ def states(slots: Slots, cause_offsets: Int64, causes: Int64) -> tuple[Int64, In
     Args:
         cause_offsets, causes: CSR, for each send the receives at its node for which it waits.
     Returns:
-        CSR, for each send the receives, ascending.
+        CSR, for each send the receives, ascending; before them APART where they do not add to what the node holds.
     """
     count = len(cause_offsets) - 1
     offsets = np.zeros(count + 1, dtype=np.int64)
-    values = np.empty(len(causes), dtype=np.int64)
+    values = np.empty(len(causes) + count, dtype=np.int64)
     end = 0
     for i in range(count):
         begin = end
@@ -76,6 +81,11 @@ def states(slots: Slots, cause_offsets: Int64, causes: Int64) -> tuple[Int64, In
             for p in range(last, end):
                 values[begin + p - last] = values[p]
             end -= last - begin
+        if slots.forwards[i] and not (end > begin and slots.copies[values[begin]]):
+            for p in range(end, begin, -1):
+                values[p] = values[p - 1]
+            values[begin] = APART
+            end += 1
         offsets[i + 1] = end
     return offsets, values[:end]
 
@@ -168,18 +178,22 @@ def versions(
                         known += 1
             for i in range(known):
                 below = i - 1
-                while below >= 0 and not is_part(values, begins[below], ends[below], begins[i], ends[i]):
+                apart = ends[i] > begins[i] and values[begins[i]] == APART
+                while below >= 0 and not (
+                    is_part(values, begins[below], ends[below], begins[i], ends[i])
+                    and apart == (ends[below] > begins[below] and values[begins[below]] == APART)
+                ):
                     below -= 1
                 replaced = False
                 b, b_end = (begins[below], ends[below]) if below >= 0 else (0, 0)
                 for p in range(begins[i], ends[i]):
                     if b < b_end and values[b] == values[p]:
                         b += 1
-                    else:
+                    elif values[p] != APART:
                         adds[added] = values[p]
                         added += 1
                         replaced = replaced or slots.copies[values[p]]
-                begins_anew = replaced or (below == 0 and not slots.held[s])
+                begins_anew = replaced or (apart and below < 0) or (below == 0 and not slots.held[s])
                 base[found] = NOTHING if begins_anew else below
                 found += 1
                 add_offsets[found] = added

@@ -251,7 +251,8 @@ def _slots(ends: Ends, count: int, of_send: Int64, of_receive: Int64, held: Int6
         np.append(of, np.full(len(rows.number) - len(of), nowhere))
         for of, rows, nowhere in ((of_send, ends.sent, -1), (of_receive, ends.received, -2))
     )
-    return Slots(all_sends, all_receives, *sends, *receives, flags[0], flags[1], ends.received.op == COPY)
+    forwards = ends.sent.forwards
+    return Slots(all_sends, all_receives, *sends, *receives, flags[0], flags[1], ends.received.op == COPY, forwards)
 
 
 def _small(offsets: Int64, values: NDArray[Any]) -> Ragged:

@@ -67,12 +67,13 @@ def _trees_of(plan: Plan) -> SumTrees:
     holders = [set(work.chunk_holders[c].tolist()) for c in range(work.chunk_count)]
     arrivals: dict[tuple[int, int], list[int]] = {}  # by chunk and node
     carried: list[int] = []
+    forwards = np.zeros(len(op), dtype=np.int8) if plan.forwards is None else plan.forwards
     wrong = {*np.flatnonzero(~(work.chunk_reduces & (work.chunk_wanted.lengths > 1))).tolist()}
 
-    def total(chunk: int, node: int, rows: list[int]) -> int:
+    def total(chunk: int, node: int, rows: list[int], forwards: int = 0) -> int:
         """The set that arrivals make of what a node holds; sets that overlap are no sum."""
         copies = [i for i, k in enumerate(rows) if op[k] == COPY]
-        made = 0 if copies or node not in holders[chunk] else 1 << node
+        made = 0 if forwards or copies or node not in holders[chunk] else 1 << node
         for k in rows[copies[-1] :] if copies else rows:
             if made & carried[k]:
                 wrong.add(chunk)
@@ -82,7 +83,7 @@ def _trees_of(plan: Plan) -> SumTrees:
     for k, (chunk, src) in enumerate(zip(plan.chunk.tolist(), plan.src.tolist(), strict=True)):
         here = arrivals.get((chunk, src), [])
         waited = {*plan.depends[k].tolist()}
-        carried.append(total(chunk, src, [d for d in here if d in waited]))
+        carried.append(total(chunk, src, [d for d in here if d in waited], int(forwards[k])))
         for node in plan.dst[k].tolist():
             arrivals.setdefault((chunk, node), []).append(k)
     sets: dict[int, set[int]] = {}

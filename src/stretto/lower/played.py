@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..model.arrays import Float64, Int64, Ragged
-from ..model.plan import REDUCE, TIMING_COLUMNS, Plan, make_plan
+from ..model.plan import OPTIONAL_COLUMNS, REDUCE, Plan, make_plan
 from ..simulate import delays_of
 
 
@@ -43,7 +43,7 @@ def played(plan: Plan) -> Played:
     later_s = np.array([step.later_s for step in steps])
     columns = {
         name: column[row] + (later_s if name in ("start_s", "finish_s") else 0)
-        for name in TIMING_COLUMNS
+        for name in OPTIONAL_COLUMNS
         if (column := getattr(plan, name)) is not None
     }
     turns = replace(plan.turns, before=np.append(first, len(steps))[plan.turns.before].astype(np.int32))

@@ -35,7 +35,7 @@ def part_of(plan: Plan, numbers: Sequence[int]) -> Plan:
     waits = plan.depends.take(rows)
     timing = {
         name: column[rows]
-        for name in ("start_s", "finish_s", "rate", "weight", "group")
+        for name in ("start_s", "finish_s", "rate", "weight", "group", "forwards")
         if (column := getattr(plan, name)) is not None
     }
     return make_plan(

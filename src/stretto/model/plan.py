@@ -8,7 +8,8 @@ Dependencies are the truth: transfer k depends only on transfers before it, and 
 respects them. ``start_s``, ``rate`` and ``weight`` only shape time; what happened is in the timeline.
 
 A transfer carries what its dependencies decide: what its source held at first, and what the transfers among ``depends``
-that wrote this chunk there have brought (copied or summed). From several sources, it carries the sum of these.
+that wrote this chunk there have brought (copied or summed). From several sources, it carries the sum of these. One that
+*forwards* carries what those transfers have brought, apart from all else that its source has.
 """
 
 from __future__ import annotations
@@ -99,6 +100,7 @@ class Plan:
         meta: what made the plan: planner, options, seed, planning_s, planning_cpu_s, and
             loading_s, in which kernels were loaded or compiled and which these do not hold.
         other_src: ragged, the sources besides ``src``; None if no transfer has any. A source may be a receiver, too.
+        forwards: int8[transfers], 1 for transfers that forward what others brought; None if none does.
     """
 
     topology: Topology
@@ -120,6 +122,7 @@ class Plan:
     barriers: bool = False
     meta: dict[str, Any] = field(default_factory=dict)
     other_src: Ragged | None = None
+    forwards: Int8 | None = None
 
     def __repr__(self) -> str:
         turns = f", {self.turns.count} turns of optical planes" if self.turns.count else ""
@@ -200,6 +203,9 @@ class Plan:
         if self.other_src is not None:
             h.update(b"other_src")
             arrays += self.other_src
+        if self.forwards is not None:
+            h.update(b"forwards")
+            arrays.append(self.forwards)
         for a in arrays:
             h.update(np.ascontiguousarray(a).tobytes())
         return h.hexdigest()
@@ -216,10 +222,11 @@ class Plan:
 
 
 TIMING_COLUMNS = ("start_s", "finish_s", "rate", "weight", "group", "plane")
+OPTIONAL_COLUMNS = (*TIMING_COLUMNS, "forwards")
 """Columns that a plan may lack."""
 _COLUMNS: dict[str, Any] = {
     "chunk": np.int32, "src": np.int32, "op": np.int8, "start_s": np.float64, "finish_s": np.float64,
-    "rate": np.float64, "weight": np.float64, "group": np.int32, "plane": np.int32,
+    "rate": np.float64, "weight": np.float64, "group": np.int32, "plane": np.int32, "forwards": np.int8,
 }  # fmt: skip
 """Columns and their types."""
 
@@ -288,6 +295,8 @@ def make_plan(
         ("dst", ragged["dst"].values, topology.node_count),
         ("route", ragged["route"].values, topology.link_count),
     ]
+    if "forwards" in columns:
+        ranges.append(("forwards", columns["forwards"], 2))
     if "other_src" in ragged:
         ranges.append(("other_src", ragged["other_src"].values, topology.node_count))
     for name, values, count in ranges:
@@ -300,6 +309,8 @@ def make_plan(
             raise InputError("a transfer on a plane has several sources; a plane has no switch that sums", where)
     elif n and not shortest["route"]:
         raise InputError(f"transfer {ragged['route'].lengths.argmin()} has no route", where)
+    if "other_src" in ragged and "forwards" in columns and columns["forwards"][ragged["other_src"].owners].any():
+        raise InputError("a transfer from several sources forwards; switches sum what ranks have", where)
     owners, waits = ragged["depends"].owners, ragged["depends"].values
     late = (waits < 0) | (waits >= owners)
     if late.any():

@@ -57,6 +57,14 @@ class Rows:
         """int64[rows], the size of the chunk."""
         return self.plan.size_bytes[self.number]
 
+    @property
+    def forwards(self) -> NDArray[np.bool_]:
+        """bool[rows], whether each carries what others brought, apart from what else its source has."""
+        if self.base.forwards is None:
+            return np.zeros(len(self.number), dtype=np.bool_)
+        which: NDArray[np.bool_] = self.base.forwards[self.row] == 1
+        return which
+
     @cached_property
     def op(self) -> Int8:
         """int8[rows]"""

@@ -76,6 +76,11 @@ class Placing:
         waits = [p.depends.with_values(p.depends.values + n) for p, n in zip(timed, first, strict=True)]
         if any(p.other_src is not None for p in timed):
             lists["other_src"] = Ragged.concatenate([p.other_src or Ragged.empty(p.transfer_count) for p in timed])
+        if any(p.forwards is not None for p in timed):
+            none = [np.zeros(p.transfer_count, dtype=np.int8) for p in timed]
+            columns["forwards"] = np.concatenate(
+                [n if p.forwards is None else p.forwards for n, p in zip(none, timed, strict=True)]
+            )
         chunk = np.concatenate([p.chunk + base for p, base in zip(timed, joined.chunk_base, strict=False)])
         plan = make_plan(
             topology, joined, "timed", chunk=chunk, depends=Ragged.concatenate(waits), **columns, **lists

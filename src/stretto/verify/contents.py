@@ -36,6 +36,7 @@ def wrong_contents(plan: Plan) -> Finding | None:
         chunk=plan.chunk, op=plan.op, sources=plan.sources,
         src_slot=slots.of(plan.chunk[plan.sources.owners], plan.sources.values), dst=plan.dst,
         dst_slot=slots.of(plan.chunk[plan.dst.owners], plan.dst.values),
+        forwards=np.zeros(plan.transfer_count, dtype=np.int8) if plan.forwards is None else plan.forwards,
         depends=plan.depends, dependents=plan.dependents,
     )  # fmt: skip
     with np.errstate(over="ignore"):  # fingerprints wrap around

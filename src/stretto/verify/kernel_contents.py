@@ -30,6 +30,7 @@ class Writes(NamedTuple):
         src_slot: int64[sources], the slots that it reads.
         dst: for each transfer its receivers.
         dst_slot: int64[receivers], the slots that it writes.
+        forwards: int8[transfers], 1 where a transfer carries what others brought, apart from what else is there.
         depends, dependents: for each transfer those it waits for, and those that wait for it.
     """
 
@@ -39,6 +40,7 @@ class Writes(NamedTuple):
     src_slot: Int64
     dst: Lists
     dst_slot: Int64
+    forwards: Int8
     depends: Lists
     dependents: Lists
 
@@ -91,7 +93,7 @@ def contents(writes: Writes, reduces: Bool, adds_at: Bool, state: UInt64, number
 
     A transfer carries what its slot held at first and what those of its dependencies that wrote to the slot have
     brought. A write that happened before it and is not among its dependencies would be in the buffer all the same: that
-    is a violation.
+    is a violation, unless the transfer forwards: then it carries what its dependencies have brought, and nothing else.
 
     Args:
         reduces: bool[chunks], whether a chunk is summed.
@@ -100,7 +102,7 @@ def contents(writes: Writes, reduces: Bool, adds_at: Bool, state: UInt64, number
         number: float64[slots], how many contributions that is, 0 for nothing; changed likewise. Where contributions are
             counted again and again the fingerprints wrap around, and these numbers do not.
     """
-    chunk, op, sources, src_slot, dst, dst_slot, depends, dependents = writes
+    chunk, op, sources, src_slot, dst, dst_slot, forwards, depends, dependents = writes
     dst_offsets, dep_offsets, dep_values = dst.offsets, depends.offsets, depends.values
     next_offsets, followers = dependents.offsets, dependents.values
     n = len(chunk)
@@ -118,7 +120,10 @@ def contents(writes: Writes, reduces: Bool, adds_at: Bool, state: UInt64, number
         marked = False
         for j in range(sources.offsets[k], sources.offsets[k + 1]):
             s = src_slot[j]
-            carried, parts = initial[s], initially[s]
+            held, holds = initial[s], initially[s]
+            if forwards[k]:
+                held, holds = np.uint64(0), 0.0
+            carried, parts = held, holds
             if newest[s] >= 0:
                 if not marked:
                     marked = True
@@ -132,12 +137,12 @@ def contents(writes: Writes, reduces: Bool, adds_at: Bool, state: UInt64, number
                             return 29, k, w, j
                         brought = w
                         if op[w] == COPY:
-                            carried = carried - initial[s] + value[w]
-                            parts = parts - initially[s] + count[w]
+                            carried = carried - held + value[w]
+                            parts = parts - holds + count[w]
                             break
                         carried = carried + value[w]
                         parts += count[w]
-                    else:
+                    elif not forwards[k]:
                         stamp += 1
                         if _happened_before(
                             w, k, dep_offsets, dep_values, next_offsets, followers, seen, stamp, back, forth

@@ -23,6 +23,7 @@ class Block:
         src, dst, op: int64[transfers].
         route: the links of each.
         after: for each the transfers that it waits for, by their places in the block.
+        forwards: int64[transfers], 1 where a transfer forwards what those have brought; none does by default.
     """
 
     src: Int64
@@ -30,6 +31,7 @@ class Block:
     op: Int64
     route: Ragged
     after: Ragged
+    forwards: Int64 | None = None
 
 
 def assemble(topology: Topology, workload: Workload, blocks: Sequence[Block]) -> Plan:
@@ -50,6 +52,7 @@ def assemble(topology: Topology, workload: Workload, blocks: Sequence[Block]) ->
         chunk=np.repeat(np.arange(workload.chunk_count), sizes),
         src=column("src"),
         op=column("op"),
+        forwards=None if blocks[0].forwards is None else column("forwards"),
         dst=Ragged.single(column("dst").astype(np.int32)),
         route=Ragged.concatenate([blocks[t].route for t in turns]),
         depends=after.with_values(after.values + np.repeat(first, sizes)[after.owners]),

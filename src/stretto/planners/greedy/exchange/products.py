@@ -10,6 +10,10 @@ n / 2 hops. Each rank's contribution (with n = 3 x 2^k first its neighbours' add
 the right, all others to the left; so at every hop all ranks swap what they have with a neighbour, the one on the right
 and the one on the left in turn. Two contributions that meet pass each other, by copies, unless they hold neighbouring
 stretches of equal length: then both go on with the sum, twice as long. The last two to meet hold half the ring each.
+Where all ranks must add up in one order these sums may not overlap. Then, on a ring of any even n, neighbours add up in
+pairs, and only sums of pairs walk: each rank forwards what comes apart from what it has, and adds all of it up. That
+takes n / 2 hops, too.
+
 Every link is used in every second hop. So parts of the buffer go through several exchanges, which begin with one
 neighbour or the other, and along different factors: at any hop half of them use a link.
 """
@@ -42,8 +46,10 @@ MOST_NEIGHBOURS = 8
 LEAST_GAIN = 0.005
 """Share of the completion that cutting twice as finely must gain to go on."""
 
-Swap = tuple[int, int, bool]
-"""From a place on a line to another one, and whether it is added to what is there."""
+COPIES, ADDS, FORWARDS = 0, 1, 2
+Swap = tuple[int, int, int]
+"""From a place on a line to another one, and what that is: all that is at the first place, which is copied or added to
+what is at the second, or what came to the first place last, which is added."""
 
 
 def plan_product(request: Request) -> Plan | None:
@@ -56,7 +62,7 @@ def plan_product(request: Request) -> Plan | None:
     c = workload.collectives[0]
     if len(c.ranks) < topology.node_count or opposite(topology) is None:
         return None
-    factors = _factors(topology)
+    factors = _factors(topology, request.one_order)
     if not factors:
         return None
     phases = (0, 1) if any(f.closed for f in factors) else (0,)
@@ -87,9 +93,10 @@ class _Factor:
 
     lines: tuple[tuple[int, ...], ...]  # the nodes of each line in order
     closed: bool  # whether the lines are rings
+    swaps: list[list[Swap]]  # of each hop along a line
 
 
-def _factors(topology: Topology) -> list[_Factor]:
+def _factors(topology: Topology, one_order: bool) -> list[_Factor]:
     """The factors of a network; none if it is no product of lines and of rings on which contributions can walk."""
     beside: list[set[int]] = [set() for _ in range(topology.node_count)]
     for a, b in zip(topology.src.tolist(), topology.dst.tolist(), strict=True):
@@ -111,8 +118,10 @@ def _factors(topology: Topology) -> list[_Factor]:
             lines.append(line)
             for v in line:
                 del left[v]
-        factors.append(_Factor(tuple(lines), closed))
-    return factors if all(_swaps(len(f.lines[0]), f.closed) for f in factors) else []
+        count = len(lines[0])
+        by_pairs = one_order and closed and count % 2 == 0
+        factors.append(_Factor(tuple(lines), closed, _pairs_walk(count) if by_pairs else _swaps(count, closed)))
+    return factors if all(f.swaps for f in factors) else []
 
 
 def _sums_up(factors: list[_Factor], nodes: int) -> bool:
@@ -165,22 +174,32 @@ def _swaps(count: int, closed: bool) -> list[list[Swap]]:
     """The swaps of each hop along a line of ``count`` ranks; none for rings on which contributions cannot walk."""
     if not closed:
         half = (count - 1) // 2
-        inward = [[(k, k + 1, True), (count - 1 - k, count - 2 - k, True)] for k in range(half)]
-        middle = [] if count % 2 else [[(half, half + 1, True), (half + 1, half, True)]]
-        return inward + middle + [[(b, a, False) for a, b, _ in hop] for hop in reversed(inward)]
+        inward = [[(k, k + 1, ADDS), (count - 1 - k, count - 2 - k, ADDS)] for k in range(half)]
+        middle = [] if count % 2 else [[(half, half + 1, ADDS), (half + 1, half, ADDS)]]
+        return inward + middle + [[(b, a, COPIES) for a, b, _ in hop] for hop in reversed(inward)]
     odd = count
     while odd % 2 == 0:
         odd //= 2
     if odd not in (1, 3):
         return []
     length = odd
-    hops = [[(v, (v + d) % count, True) for v in range(count) for d in (1, -1)]] if odd == 3 else []
+    hops = [[(v, (v + d) % count, ADDS) for v in range(count) for d in (1, -1)]] if odd == 3 else []
     for hop in range(1, count // 2 - len(hops) + 1):
         # of two contributions that meet one began 2 hop - 1 ranks to the right of the other
         adds = hop == length - odd // 3
         length *= 1 + adds
         pairs = [(v % count, (v + 1) % count) for v in range(hop % 2, count, 2)]
-        hops.append([(a, b, adds) for pair in pairs for a, b in (pair, pair[::-1])])
+        hops.append([(a, b, ADDS if adds else COPIES) for pair in pairs for a, b in (pair, pair[::-1])])
+    return hops
+
+
+def _pairs_walk(count: int) -> list[list[Swap]]:
+    """The swaps of each hop along a ring by which sums of pairs come to all ranks."""
+    hops: list[list[Swap]] = []
+    for hop in range(1, count // 2 + 1):
+        pairs = [(v % count, (v + 1) % count) for v in range(1 - hop % 2, count, 2)]
+        what = ADDS if hop <= 2 else FORWARDS
+        hops.append([(a, b, what) for pair in pairs for a, b in (pair, pair[::-1])])
     return hops
 
 
@@ -196,21 +215,24 @@ def _block(topology: Topology, factors: list[_Factor], phase: int) -> Block:
     state: list[list[int]] = [[] for _ in range(topology.node_count)]
     ends: list[tuple[int, int]] = []
     op: list[int] = []
+    forwards: list[int] = []
     after: list[list[int]] = []
     for factor in factors:
-        for hop in _swaps(len(factor.lines[0]), factor.closed):
-            fresh: list[tuple[int, int, bool]] = []
+        for hop in factor.swaps:
+            fresh: list[tuple[int, int, int]] = []
             for line in factor.lines:
                 turned = line[phase:] + line[:phase] if factor.closed else line
-                for a, b, adds in hop:
+                for a, b, what in hop:
                     u, v = turned[a], turned[b]
-                    fresh.append((v, len(op), adds))
+                    fresh.append((v, len(op), what))
                     ends.append((u, v))
-                    op.append(REDUCE if adds else COPY)
+                    op.append(COPY if what == COPIES else REDUCE)
+                    forwards.append(int(what == FORWARDS))
                     # what is added comes after the last copy, a copy after all
-                    there = [k for k in state[v] if not adds or op[k] == COPY]
-                    after.append(sorted({*state[u], *there}))
-            for v, k, adds in fresh:
-                state[v] = [*state[v], k] if adds else [k]
+                    there = [k for k in state[v] if what == COPIES or op[k] == COPY]
+                    after.append(sorted({*(state[u][-1:] if what == FORWARDS else state[u]), *there}))
+            for v, k, what in fresh:
+                state[v] = [k] if what == COPIES else [*state[v], k]
     src, dst = np.array(ends).T
-    return Block(src, dst, np.array(op), Ragged.single(link[src, dst]), Ragged.of(after))
+    apart = np.array(forwards) if any(forwards) else None
+    return Block(src, dst, np.array(op), Ragged.single(link[src, dst]), Ragged.of(after), apart)
