@@ -12,9 +12,7 @@ pytest.importorskip("alembic")
 from sqlalchemy import insert, select
 
 import stretto as st
-from postgres_cluster import cluster, installed
 from stretto.service import holding, jobs, keeping, networks, published
-from stretto.service.database import Database
 from stretto.service.documents import parse_job
 from stretto.service.keeping import DAY_S, Keep, forget, sizes
 from stretto.service.published import Stored
@@ -26,22 +24,6 @@ NET = st.topology("ring:4")
 KEEP = Keep(days=1.0, telemetry_hours=1.0, versions=3)
 NOW = 10 * DAY_S
 OLD = NOW - 2 * DAY_S
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def store(request, tmp_path):
-    if request.param == "sqlite":
-        database = Database(f"sqlite:///{tmp_path}/c.sqlite")
-        yield database, database.begin_term("", 1.0)
-        database.close()
-        return
-    if not installed():
-        pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
-    pytest.importorskip("psycopg")
-    with cluster() as url:
-        database = Database(url)
-        yield database, database.begin_term("", 1.0)
-        database.close()
 
 
 def document(weight):

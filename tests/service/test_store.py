@@ -7,7 +7,6 @@ import json
 import pytest
 
 import stretto as st
-from postgres_cluster import cluster, installed
 
 pytest.importorskip("sqlalchemy")
 pytest.importorskip("alembic")
@@ -27,31 +26,6 @@ from stretto.service.telemetry.samples import CAPACITY, Sample
 
 NET = st.topology("ring:4")
 JOB = parse_job({"network": "wan", "collectives": [{"kind": "allreduce", "size": "1MB"}]})
-
-
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def url(request, tmp_path_factory):
-    if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path_factory.mktemp('store')}/controller.sqlite"
-        return
-    if not installed():
-        pytest.skip("PostgreSQL is not installed: apt-get install postgresql")
-    pytest.importorskip("psycopg")
-    with cluster() as found:
-        yield found
-
-
-@pytest.fixture
-def store(url):
-    """A leader's database without rows, and its term."""
-    database = Database(url)
-    term = database.begin_term("http://here", 1.0)
-    with database.write(term) as connection:
-        for table in reversed(TABLES.sorted_tables):
-            if table.name != "leader":
-                connection.execute(table.delete())
-    yield database, term
-    database.close()
 
 
 def test_migrations_make_the_tables_that_the_code_knows(store):
