@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import operator
 import os
 import pickle
@@ -196,3 +196,30 @@ def test_warming_asks_for_every_kernel(monkeypatch):
     monkeypatch.setattr(engine, "ready", lambda *_: True)
     plan_all(REQUESTS)
     assert {f"{kernel.__module__}.{kernel.__name__}" for kernel in named - asked} == set()
+
+
+def test_kept_code_is_read_where_nobody_may_write(fresh, monkeypatch):
+    """As a service without a home finds what root has compiled."""
+    monkeypatch.delenv("NUMBA_CACHE_DIR")
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
+    source = fresh / "adding.py"
+    source.write_text("def add(a, b):\n    return a + b\n")
+    spec = importlib.util.spec_from_file_location("adding", source)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "adding", module)
+    spec.loader.exec_module(module)
+
+    def made():
+        return kernels._kept(numba.njit(nogil=True)(module.add))
+
+    made()(1, 2)
+
+    def refused(_):
+        raise PermissionError
+
+    monkeypatch.setattr(numba.core.caching._CacheLocator, "ensure_cache_path", refused)
+    before = sorted((fresh / "__pycache__").iterdir())
+    add = made()
+    assert kernels._load(add, (1, 2)) and not kernels._load(add, (1.0, 2.0))
+    assert add(1, 2) == 3 and add(1.0, 2.0) == 3.0  # compiled, and not kept
+    assert sorted((fresh / "__pycache__").iterdir()) == before != []

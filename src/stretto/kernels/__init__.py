@@ -171,7 +171,7 @@ def _inner(module: str) -> ModuleType:
         if value.__module__ != full_name:
             setattr(copy, name, getattr(_inner(value.__module__), name))
             continue
-        compiled = numba.njit(cache=True, nogil=True)(value)
+        compiled = _kept(numba.njit(nogil=True)(value))
         file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
         if file is not None:
             file._load_index = partial(_index_of, file._load_index)
@@ -199,6 +199,35 @@ def _numba() -> Any:
         finally:
             del sys.modules[blas]
     return numba
+
+
+def _kept(compiled: Any) -> Any:
+    """A function of Numba whose machine code is kept; where nobody may write, the code beside the source is read."""
+    try:
+        compiled.enable_caching()
+    except RuntimeError:  # Numba finds no folder to write to: a service without a home, where root has installed
+        compiled._cache = _code_beside(compiled.py_func)
+    return compiled
+
+
+def _code_beside(function: Callable[..., Any]) -> Any:
+    """Numba's cache of a function in the folder beside its source, as far as it has been filled; nothing is added."""
+    from numba.core import caching
+
+    class Beside(caching.InTreeCacheLocator):  # type: ignore[misc]
+        def ensure_cache_path(self) -> None:
+            pass
+
+    class Code(caching.CompileResultCacheImpl):  # type: ignore[misc]
+        _locator_classes = [Beside]  # noqa: RUF012 (as in Numba)
+
+    class Cache(caching.FunctionCache):  # type: ignore[misc]
+        _impl_class = Code
+
+        def save_overload(self, sig: Any, data: Any) -> None:
+            pass
+
+    return Cache(function)  # type: ignore[no-untyped-call]
 
 
 def _index_of(load: Callable[[], dict[Any, str]]) -> dict[Any, str]:

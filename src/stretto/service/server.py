@@ -31,6 +31,10 @@ KEEP_ALIVE_S = 75
 """Seconds for which an idle connection stays open."""
 
 
+EVERYWHERE = ("0.0.0.0", "::")
+"""Hosts that stand for all addresses of this machine, so they are no address at which others reach it."""
+
+
 class OpenToStrangers(InputError):
     """Other machines would reach a controller that asks nobody who he is, or that everybody can listen to."""
 
@@ -74,7 +78,8 @@ def serve(
     """
     _check(address, tokens)
     listening = _listen(address)
-    host = f"[{address.host}]" if ":" in address.host else address.host
+    host = socket.gethostname() if address.host in EVERYWHERE else address.host
+    host = f"[{host}]" if ":" in host else host
     own = f"{'https' if address.tls_cert else 'http'}://{host}:{listening.getsockname()[1]}"
     database = Database(url if url is not None else sqlite_url(_made(folder)), gone_after_s)
     instance = Instance(database, settings, address.public or own, sources)
