@@ -38,10 +38,10 @@ PLANNER = "shortest-path"  # of the planners that heed slow links the quickest
 class Controller:
     """A store with a leader and its planner, without processes."""
 
-    def __init__(self, path, planner=PLANNER, **how):
+    def __init__(self, path, planner=PLANNER, efforts="quick", **how):
         self.database, self.now, self.events = Database(f"sqlite:///{path}/c.sqlite"), 1000.0, []
         self.term = self.database.begin_term("", self.now)
-        settings = Settings("quick", Sensitivity(0.2, 2.0), planner=planner, **how)
+        settings = Settings(efforts, Sensitivity(0.2, 2.0), planner=planner, **how)
         self.planner = Planner(self.database, self.term, settings, self.events.append, lambda: self.now)
         self.write(networks.put_network, "net", NET, self.now)
 
@@ -132,6 +132,20 @@ def test_a_plan_that_gains_too_little_is_not_published_and_the_reason_is_kept(tm
     assert decision.after_s < decision.before_s
     assert controller.read(published.published_plan, "a").version == 1
     assert controller.work() == []
+
+
+def test_a_decision_with_more_effort_says_that_and_not_the_reason_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("STRETTO_KERNELS", "python")
+    controller = Controller(tmp_path, efforts="normal")
+    controller.put("a", ALLREDUCE)
+    controller.work()
+    controller.report(7.5e9)  # a plan for that gains too little
+    controller.now += 5.0
+    controller.work()
+    more, first = (row.why for row in controller.read(published.network_decisions, "net", 2))
+    assert first.startswith("version 2 of the network (telemetry: gpu0→gpu1 has 7.5 GB/s")
+    assert more.startswith("planned with the effort normal; mean completion")
+    controller.database.close()
 
 
 def test_a_plan_that_needs_a_dead_link_is_replaced_at_once_whatever_it_gains(tmp_path, monkeypatch):

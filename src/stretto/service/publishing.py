@@ -293,6 +293,7 @@ def _news(connection: Connection, state: State, whole: Whole, last: Row[Any] | N
         except Missing:
             given = True
         words.append(f"version {state.network.version} of the network ({state.network.why})")
-    if not words:
-        words.append(f"planned with the effort {effort}")
+    newest = last_decision(connection, state.network.name)
+    if not words or (newest is not None and newest.state == state.digest):  # another decision has told the rest
+        words = [f"planned with the effort {effort}"]
     return "; ".join(words), bool(added or changed or without or given)
