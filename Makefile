@@ -48,18 +48,18 @@ $(KERNEL_STAMP): $(STAMP) $(KERNELS)
 	@$(BIN)/stretto warm
 	@touch $@
 
-demo: $(STAMP) ## plan two real networks, verify, simulate, and draw the page demo/index.html
+REGIONS := aws:us-east-1,aws:us-west-2,gcp:us-central1,azure:westeurope,aws:ap-northeast-1,gcp:southamerica-east1
+demo: $(STAMP) ## plan a GPU cluster and six cloud regions, and draw the page demo/index.html
 	@mkdir -p demo
-	$(BIN)/stretto plan allgather -t ndv2:4 --shard 31.25MB -p mtegcca -o demo/ndv2-4.parquet
-	$(BIN)/stretto plan allgather -t zoo:Abilene --shard 1MB -p mtegcca --chunks 4 -o demo/abilene.parquet
-	$(BIN)/stretto compare allgather -t dgx2:2 --size 1MB,1GB -p mtegcca
-	$(BIN)/stretto report demo/ndv2-4.parquet demo/abilene.parquet -o demo/index.html
+	$(BIN)/stretto compare allreduce -t h100:4 --size 64MB,1GB -p nccl,auto
+	$(BIN)/stretto compare allreduce -t cloud:$(REGIONS) --size 1GB -p ring,auto -o demo/index.html
 	@echo "open the page: file://$(CURDIR)/demo/index.html"
 
-picture: $(STAMP) ## draw the pictures of the README and of docs/reference/drawing.md
+picture: $(STAMP) ## draw the pictures of the README and of the docs
 	$(BIN)/stretto compare allreduce -t examples/three_sites.json --size 1GB -p ring,forest -o docs/pictures/picture.svg
 	$(BIN)/stretto topologies 'h100:64?pod=16&spines=4' --plot docs/pictures/cluster.svg
 	$(BIN)/stretto topologies zoo:Geant2012 --plot docs/pictures/map.svg
+	cd docs/pictures/planners && grep -h '^    stretto' ../../understand/planners/*.md | PATH="$(CURDIR)/$(BIN):$$PATH" sh -e && rm -f *.parquet
 
 test: $(RAY_STAMP) $(KERNEL_STAMP) ## run the tests
 	$(BIN)/python -m pytest -n auto --dist loadgroup -q --durations=12

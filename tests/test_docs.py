@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +25,7 @@ LEFT_OUT = {
     ("study",): "minutes; tests/test_studies.py runs a part of each",
     ("emulate",): "needs root; tests/test_emulator.py",
     ("measure",): "needs hosts; tests/test_measure.py",
+    ("warm",): "a minute of compiling; tests/test_kept.py",
     ("ui",): "serves until it is stopped",
     ("serve",): "serves until it is stopped; tests/service/test_controller.py",
     ("networks",): "asks a controller; tests/service/test_controller.py",
@@ -87,11 +91,13 @@ def test_the_blocks_of_a_page_are_found():
 
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=named)
 def test_the_commands_of_a_page_run_from_top_to_bottom(page, tmp_path, monkeypatch):
+    if ".figure(" in page.read_text():
+        pytest.importorskip("matplotlib", reason="matplotlib is missing: pip install 'stretto[figures]'")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "shown"}
     for language, text, prose in shown(page):
         saved = re.search(r"as `([\w.-]+)`", prose)
-        if saved and language not in ("console", "python"):
+        if saved and language != "console" and (language != "python" or saved[1].endswith(".py")):
             Path(saved[1]).write_text(text)
         elif uses_stretto(language, text):
             exec(compile(text, named(page), "exec"), names)
@@ -99,6 +105,44 @@ def test_the_commands_of_a_page_run_from_top_to_bottom(page, tmp_path, monkeypat
             for arguments, code in commands(text):
                 if not any(tuple(arguments[: len(k)]) == k for k in LEFT_OUT):
                     _run(arguments, code, page)
+    for kept in re.findall(r"\]\((\S*pictures/planners/\S+)\)", page.read_text()):
+        drawn = tmp_path / Path(kept).name
+        assert not drawn.exists() or drawn.read_text() == (page.parent / kept).read_text(), (
+            f"{drawn.name}: make picture"
+        )
+
+
+RANKS_OF_ONE_MACHINE = """
+import os, runpy, sys
+import numba, scipy.optimize, torch._dynamo, torch.nn.parallel, stretto.planners, stretto.torch
+children = []
+for rank in range(3):
+    if not (child := os.fork()):
+        os.environ["RANK"] = os.environ["LOCAL_RANK"] = str(rank)
+        sys.stdout = open(f"rank{rank}.txt", "w")
+        runpy.run_path("train.py")
+        sys.stdout.flush()
+        os._exit(0)
+    children.append(child)
+sys.exit(max(os.waitpid(child, 0)[1] for child in children) != 0)
+"""
+"""What torchrun does, but that the ranks import what they use once."""
+
+
+def test_the_training_script_of_the_page_learns_on_three_ranks(tmp_path):
+    pytest.importorskip("torch", reason="PyTorch is missing: pip install 'stretto[torch]'")
+    page = ROOT / "docs" / "howto" / "ddp-three-sites.md"
+    script = next(text for _, text, prose in shown(page) if "as `train.py`" in prose)
+    (tmp_path / "train.py").write_text(script)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    store = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "3"}
+    run = [sys.executable, "-c", RANKS_OF_ONE_MACHINE]
+    done = subprocess.run(run, cwd=tmp_path, env=os.environ | store, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "stretto" in script
+    for rank in range(3):
+        assert re.fullmatch(rf"rank {rank}: loss \d\.\d{{4}}\n", (tmp_path / f"rank{rank}.txt").read_text())
 
 
 def _run(arguments: list[str], code: int, page: Path) -> None:

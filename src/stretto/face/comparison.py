@@ -17,6 +17,7 @@ from .requests import Collectives, Network, Size, request_topology, workload
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.figure import Figure
 
     from ..planners import Progress
 
@@ -99,6 +100,19 @@ class Comparison(Sequence[dict[str, Any]]):
     def report(self, path: str | os.PathLike[str]) -> None:
         """Draw the plans on one HTML page, or as a picture if the path ends in ``.svg``."""
         draw(path, [p for p in self.plans if p is not None])
+
+    def figure(self, path: str | os.PathLike[str] | None = None) -> Figure:
+        """Completion over the lower bound for each size, a line a planner, as a figure for print.
+
+        Args:
+            path: where to write it, too: .pdf, .svg or .png.
+        """
+        from ..report.figures import sizes_figure, write_figure
+
+        drawn = sizes_figure(self.rows, self.title)
+        if path is not None:
+            write_figure(drawn, path)
+        return drawn
 
     def __repr__(self) -> str:
         table = [self.header, *self.cells]

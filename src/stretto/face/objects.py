@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from ..model import plan as _plan
 from ..model import symmetric as _symmetric
 from ..model import topology as _topology
-from ..model.errors import StrettoError, Unsupported
+from ..model.errors import InputError, StrettoError, Unsupported
 
 if TYPE_CHECKING:
     import pandas
+    from matplotlib.figure import Figure
 
     from ..bounds import Bound
     from ..model.changes import Changes
@@ -32,6 +33,19 @@ class Topology(_topology.Topology):
         from ..report.notebook import topology_html
 
         return topology_html(self)
+
+    def figure(self, path: str | os.PathLike[str] | None = None) -> Figure:
+        """The network as a figure for print: by servers and switches, on a map, or node by node.
+
+        Args:
+            path: where to write it, too: .pdf, .svg or .png.
+        """
+        from ..report.figures import map_figure, write_figure
+
+        drawn = map_figure(self)
+        if path is not None:
+            write_figure(drawn, path)
+        return drawn
 
 
 class Plan(_plan.Plan):
@@ -75,6 +89,29 @@ class Plan(_plan.Plan):
             StrettoError: the plan is not correct, or the file cannot be written.
         """
         draw(path, [self])
+
+    def figure(self, path: str | os.PathLike[str] | None = None, *, kind: str = "links") -> Figure:
+        """The plan as a figure for print, by matplotlib.
+
+        Args:
+            path: where to write it, too: .pdf, .svg or .png.
+            kind: ``links``, when each of the busiest links carries; ``timeline``, what ranks have received over time;
+                ``map``, the network.
+        Raises:
+            StrettoError: the plan is not correct, has too much to draw, or the file cannot be written.
+        """
+        from ..report.figures import delivered_figure, links_figure, map_figure, write_figure
+
+        timed = {"links": links_figure, "timeline": delivered_figure}
+        if kind not in (*timed, "map"):
+            raise InputError(f"there is no kind {kind!r}; there are links, timeline, map", "kind")
+        finding = self.verify().finding
+        if finding is not None:
+            raise StrettoError(f"{self.title} is not correct: {finding.message}")
+        drawn = map_figure(self.topology) if kind == "map" else timed[kind](self.simulate(), self.bound().seconds)
+        if path is not None:
+            write_figure(drawn, path)
+        return drawn
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the plan: as JSON if the path ends in ``.json``, else as Parquet. :func:`load` reads both."""

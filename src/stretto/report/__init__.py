@@ -4,6 +4,7 @@
     hops, columns               every hop, as compressed columns
     page.html, page.css, script/  the page: one HTML file that works offline
     picture                     plans as one SVG, as in the README and in notebooks
+    figures                     plans, topologies and comparisons as figures for print, by matplotlib
     drawing, layout             a topology as SVG, and where nodes are drawn
     notebook                    HTML of plans, topologies and tables for notebooks
     facts                       plans and topologies in numbers, as ``--json`` has them

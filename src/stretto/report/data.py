@@ -163,10 +163,20 @@ def _changes(timeline: Timeline, shown: Int64) -> dict[str, Any] | None:
 
 
 def _delivered(timeline: Timeline, images: int) -> dict[str, Any]:
-    """Bytes that ranks wanted and had received by each moment, at a few hundred points.
+    """What :func:`delivered` says, for the page.
 
     Args:
         images: how many transfers each of the plan stands for.
+    """
+    moments, amounts, total = delivered(timeline)
+    return {"total": images * total, "t": _pack(moments, np.float64), "bytes": _pack(images * amounts, np.float64)}
+
+
+def delivered(timeline: Timeline) -> tuple[Float64, Float64, float]:
+    """Bytes that ranks wanted and had received, at a few hundred moments.
+
+    Returns:
+        The moments, seconds; the bytes received by each; all bytes that ranks want.
     """
     plan, work = timeline.plan, timeline.plan.workload
     nodes = plan.topology.node_count
@@ -174,7 +184,7 @@ def _delivered(timeline: Timeline, images: int) -> dict[str, Any]:
     keys = wanted.owners * nodes + wanted.values
     if not work.chunk_reduces.any():
         keys = keys[~np.isin(keys, holders.owners * nodes + holders.values)]
-    total = images * float(work.chunk_bytes[keys // nodes].sum())
+    total = float(work.chunk_bytes[keys // nodes].sum())
     owners = plan.dst.owners
     arrived = plan.chunk[owners].astype(np.int64) * nodes + plan.dst.values
     # a sum is complete with its last part, a copy with its first arrival
@@ -186,6 +196,6 @@ def _delivered(timeline: Timeline, images: int) -> dict[str, Any]:
     final = final[np.isin(arrived[final], keys)]
     final = final[np.argsort(timeline.arrival_s[final], kind="stable")]
     moments = timeline.arrival_s[final]
-    amounts = images * np.cumsum(plan.size_bytes[owners[final]])
+    amounts = np.cumsum(plan.size_bytes[owners[final]])
     keep = np.unique(np.linspace(0, max(len(final) - 1, 0), POINTS).astype(int))[: len(final)]
-    return {"total": total, "t": _pack(moments[keep], np.float64), "bytes": _pack(amounts[keep], np.float64)}
+    return moments[keep], amounts[keep].astype(np.float64), total

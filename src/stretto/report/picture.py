@@ -20,7 +20,7 @@ from ..model.topology import ROUTER, SWITCH, Topology
 from ..model.units import format_bandwidth, format_size, format_time
 from .data import use_by_bin
 from .layout import positions
-from .planes import plane_rows
+from .planes import plane_rows, uses_planes
 
 if TYPE_CHECKING:
     from ..bounds import Bound
@@ -51,16 +51,18 @@ DARK: Colours = {
 
 
 def write_picture(path: str, timelines: Sequence[Timeline], bounds: Sequence[Bound]) -> None:
-    """Draw plans of one request on one time scale.
+    """Draw plans of one request on one time scale; one plan over optical planes by its planes.
 
     Args:
         path: the SVG file.
         timelines: the course of each plan, at least one.
         bounds: the best lower bound of each.
     Raises:
-        InputError: the plans are not of one request over links, or the file cannot be written.
+        InputError: several plans are not of one request over links, or the file cannot be written.
     """
-    text = picture(timelines, max(bound.seconds for bound in bounds), path)
+    bound_s = max(bound.seconds for bound in bounds)
+    over_planes = len(timelines) == 1 and uses_planes(timelines[0].plan)
+    text = planes_picture(timelines[0], bound_s) if over_planes else picture(timelines, bound_s, path)
     with atomic_file(path) as file:
         file.write(text)
 
@@ -72,7 +74,9 @@ def picture(timelines: Sequence[Timeline], bound_s: float, where: str | None = N
     if len({(p.topology.name, *((c.kind, c.size_bytes) for c in p.workload.collectives)) for p in plans}) > 1:
         raise InputError("a picture shows plans for one collective, size and topology; give an .html file", where)
     if not net.link_count:
-        raise InputError("a picture shows links, and there are only planes; give an .html file", where)
+        raise InputError(
+            "a picture shows links, and these plans use planes alone; give one plan, or an .html file", where
+        )
     height = HEAD + BAND * len(timelines) + FOOT
     kinds = " and ".join(f"{c.kind} of {format_size(c.size_bytes)}" for c in work.collectives)
     title = f"{kinds} among {len(work.collectives[0].ranks)} ranks of {net.name}"

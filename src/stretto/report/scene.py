@@ -123,11 +123,20 @@ class Widths:
     def place(self, bandwidth: float) -> int:
         return int(np.searchsorted(self.edges, bandwidth))
 
+    def colour(self, k: int) -> str:
+        """Darker the more bandwidth."""
+        red, green, blue = (round(a + (b - a) * self._share(k)) for a, b in zip(LIGHT, DARK))
+        return f"#{red:02x}{green:02x}{blue:02x}"
+
+    def width(self, k: int) -> float:
+        """Wider the more bandwidth, pixels."""
+        return THIN + (WIDE - THIN) * self._share(k)
+
     def style(self, k: int) -> str:
-        """Wider and darker the more bandwidth."""
-        share = k / len(self.edges) if self.edges else 0.5
-        red, green, blue = (round(a + (b - a) * share) for a, b in zip(LIGHT, DARK))
-        return f'stroke="#{red:02x}{green:02x}{blue:02x}" stroke-width="{THIN + (WIDE - THIN) * share:.2f}"'
+        return f'stroke="{self.colour(k)}" stroke-width="{self.width(k):.2f}"'
+
+    def _share(self, k: int) -> float:
+        return k / len(self.edges) if self.edges else 0.5
 
 
 def to_svg(scene: Scene, topology: Topology, red: frozenset[frozenset[int]] = frozenset()) -> str:

@@ -1,0 +1,72 @@
+"""Figures for print: one call each, equal files for equal plans, and what they show."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+import stretto as st
+from stretto.report.figures import MOST_ROWS
+
+pytest.importorskip("matplotlib", reason="matplotlib is missing: pip install 'stretto[figures]'")
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return st.plan("allreduce", "sites:2,2", size="4MB", effort="quick")
+
+
+@pytest.mark.parametrize("ending", ["pdf", "svg", "png"])
+def test_a_plan_is_written_as_its_ending_says_and_again_the_same(plan, tmp_path, ending):
+    first, second = tmp_path / f"a.{ending}", tmp_path / f"b.{ending}"
+    plan.figure(first)
+    plan.figure(second)
+    assert first.read_bytes() == second.read_bytes()
+    assert first.read_bytes().startswith({"pdf": b"%PDF", "svg": b"<?xml", "png": b"\x89PNG"}[ending])
+
+
+def test_the_links_that_carry_most_have_a_bar_for_each_transfer(plan):
+    axes = plan.figure(kind="links").axes[0]
+    timeline = plan.simulate()
+    rows = [text.get_text().split(",")[0] for text in axes.get_yticklabels()]
+    busiest = sorted(timeline.link_use.argsort(kind="stable")[::-1][:MOST_ROWS])
+    assert rows == [plan.topology.link_name(i) for i in busiest if timeline.link_use[i] > 0]
+    bars = sum(len(bar.get_paths()) for bar in axes.collections)
+    assert bars == sum(int((plan.route.values == i).sum()) for i in busiest)
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["copy", "sum", "no plan beats"]
+
+
+def test_the_curve_of_what_is_received_ends_at_the_completion_with_everything(plan):
+    curve = plan.figure(kind="timeline").axes[0].lines[0]
+    assert curve.get_xdata()[-1] == pytest.approx(1e3 * plan.simulate().completion_s)
+    assert curve.get_ydata()[-1] == pytest.approx(100)
+
+
+def test_a_line_has_the_ratio_of_each_size(tmp_path):
+    table = st.compare("allgather", "ring:4", size=["1MB", "16KB"], planner=["ring", "shortest-path", "swot"])
+    axes = table.figure(tmp_path / "sizes.pdf").axes[0]
+    ring = next(line for line in axes.lines if line.get_label() == "ring")
+    ratios = {row["size_bytes"]: row["completion_over_bound"] for row in table if row["planner"] == "ring"}
+    assert dict(zip(ring.get_xdata().tolist(), ring.get_ydata().tolist())) == ratios
+    assert [line.get_label() for line in axes.lines][:2] == ["ring", "shortest-path"]  # swot serves no links
+
+
+def test_a_map_has_the_labels_of_the_drawing(tmp_path):
+    figure = st.topology("zoo:Abilene").figure(tmp_path / "map.pdf")
+    assert {"Denver", "Seattle"} <= {text.get_text() for text in figure.axes[0].texts}
+
+
+def test_what_cannot_be_drawn_is_refused(plan, tmp_path):
+    with pytest.raises(st.InputError, match="written is"):
+        plan.figure(tmp_path / "a.html")
+    with pytest.raises(st.InputError, match="there are links, timeline, map"):
+        plan.figure(kind="gantt")
+    with pytest.raises(st.Unsupported, match="needs links"):
+        st.plan("allreduce", "optical:4,2", size="1MB", planner="swot").figure()
+
+
+def test_without_matplotlib_it_says_what_to_install(plan, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(st.Unsupported, match=r"pip install 'stretto\[figures\]'"):
+        plan.figure()
