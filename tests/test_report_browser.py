@@ -291,10 +291,6 @@ def test_a_plan_of_123552_transfers_is_zoomed_to_single_ones(browser, large):
     said = browser.execute_script(script)
     assert 1 <= len(said) <= 60
     assert all("chunk" in text and "→" in text for text in said)
-    start, end = browser.execute_script(
-        "const s = new URLSearchParams(location.hash.slice(1)); return [+s.get('from'), +s.get('to')];"
-    ) or (0, 1)
-    assert end - start < 0.05 or end == 0  # the address is written a quarter of a second later
     browser.find_element("id", "fit").click()
     drawn(browser)
     crowd = browser.execute_script(script)

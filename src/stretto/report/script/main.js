@@ -46,15 +46,18 @@ function showChoices() {
   fill("colour", Object.entries(MODES).filter(([, m]) => !h || m.serves(h)).map(([key, m]) => [key, m.words]), colourMode(p));
   const kinds = p.collective.split(", ");
   fill("by-collective", [["", "all"], ...kinds.map((kind, i) => [i, `${i}: ${kind}`])], state.collective); $("by-collective").parentElement.hidden = kinds.length < 2;
-  $("by-phase").parentElement.hidden = !!h && !h.bothPhases; $("by-phase").value = state.phase;
+  // of slices of time there is nothing to colour, to filter by or to follow
+  for (const id of ["colour", "by-chunk", "follow"]) $(id).parentElement.hidden = !h && !p.hops;
+  $("by-phase").parentElement.hidden = h ? !h.bothPhases : !p.hops; $("by-phase").value = state.phase;
   for (const [id, key] of [["where", "where"], ["by-chunk", "chunk"], ["sort", "sort"], ["tint", "tint"]]) if ($(id) !== document.activeElement) $(id).value = state[key];
+  if ($("follow") !== document.activeElement) $("follow").value = state.follow.startsWith("chunk:") ? state.follow.slice(6) : "";
   $("witness").checked = state.witness; $("beside").value = state.beside; $("pick").value = state.plan;
   const names = [...new Set([...sitesOf(p), ...p.names.slice(0, 1000)])].concat(Array.from({ length: Math.min(p.links.count, 500) }, (_, i) => linkName(p, i)));
   if (p !== showChoices.of) { showChoices.of = p; $("places").replaceChildren(...names.map((name) => element("option", undefined, { value: name }))); }
   $("layout").parentElement.hidden = !p.scene; $("layout").value = p.allNodes ? "nodes" : "servers";
   $("following").hidden = !state.follow; $("following-words").textContent = state.follow ? `following ${followWords()}` : "";
   const f = filtered(p); $("found").textContent = f.narrow ? `${count(f.rows.length)} of ${count(p.links.count)} links` : "";
-  if (h) showLegend();
+  showLegend();
 }
 function changed() { showChoices(); showWords(plan()); $("scroller").scrollTop = $("scroller-b").scrollTop = 0; redraw(); }
 function follow(what) { state.follow = what; showChoices(); redraw(); }
