@@ -15,7 +15,7 @@ QUICK := golden mutants oracle contract/test_cli.py contract/test_cli_refusals.p
   test_every_plan_verifies_and_never_beats_the_bound test_both_speeds_of_the_kernels_give_the_same_plan \
   test_the_simulator_reproduces_every_start_and_the_plan_is_right_in_ready_order_too)
 
-.PHONY: help setup packages demo picture test quick check format bench docs clean
+.PHONY: help setup packages demo picture test quick check format bench docs wheels release clean
 help: ## what each target does
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
@@ -82,5 +82,11 @@ bench: $(STAMP) ## run the benchmarks, one after the other; tables on stdout, JS
 docs: $(DOCS_STAMP) ## build the documentation into site/
 	$(BIN)/mkdocs build --strict
 
+wheels: $(STAMP) ## build wheel and sdist, install each into an empty environment and try it there
+	@BUILDER=$(BIN)/python .ci/wheels $(PYTHON)
+
+release: $(STAMP) ## the same on each of Python 3.11 to 3.13 that is on the path; dist/ is what a release uploads
+	@BUILDER=$(BIN)/python .ci/wheels
+
 clean: ## remove what the other targets made
-	rm -rf $(VENV) demo site benchmarks/out build .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	rm -rf $(VENV) demo site benchmarks/out build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache

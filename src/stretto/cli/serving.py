@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 import sys
@@ -10,7 +9,8 @@ from typing import Annotated
 
 from typer import Option
 
-from ..model.errors import InputError, Unsupported
+from ..model.errors import InputError
+from ..model.extras import require
 from . import arguments
 
 NEEDED = ("fastapi", "uvicorn", "sqlalchemy", "alembic", "prometheus_client")
@@ -89,8 +89,7 @@ def serve(
     as_json: arguments.Json = False,
 ) -> None:  # fmt: skip
     """Serve networks, jobs and their plans over HTTP, listen to telemetry, and plan again (docs: controller)."""
-    if lacking := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
-        raise Unsupported(f"the controller needs {', '.join(lacking)}: pip install 'stretto[service]'")
+    require("service", "the controller", *NEEDED)
     if new_token is not None:
         _make_token(new_token, tokens, as_json)
         return

@@ -12,6 +12,7 @@ from ..model import plan as _plan
 from ..model import symmetric as _symmetric
 from ..model import topology as _topology
 from ..model.errors import InputError, StrettoError, Unsupported
+from ..model.extras import require
 
 if TYPE_CHECKING:
     import pandas
@@ -202,8 +203,7 @@ def _columns(record: Any) -> dict[str, Any]:
 
 def pandas_module() -> Any:
     """pandas, which is optional."""
-    try:
-        import pandas
-    except ImportError:
-        raise Unsupported("tables need pandas, which is not installed: pip install pandas") from None
+    require("pandas", "a table", "pandas")
+    import pandas
+
     return pandas

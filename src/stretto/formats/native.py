@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import IO, Any
@@ -26,7 +27,7 @@ from ..model.symmetric import Orbits, SymmetricPlan
 from ..model.topology import Topology
 from ..topologies.files import topology_from_json
 from ..topologies.values import entry, json_text, objects
-from . import PLAN, atomic_file, check_ending
+from . import PLAN, atomic_file, check_ending, parquet, parquet_elsewhere
 from .by_symmetry import dealt_from_json, ranges_of, symmetric_from_json, symmetry_to_json, unevenly_cut
 
 BY_SYMMETRY, FORWARDING = 4, 5
@@ -49,7 +50,9 @@ COLLECTIVE_COLUMNS: dict[str, Any] = {
     "chunk_piece": np.int32, "chunk_offset": np.int64, "chunk_bytes": np.int64,
 }  # fmt: skip
 """The single values and the columns of a collective, and their types."""
-KEY = b"stretto"
+KEY = "stretto"
+DAMAGE = (OSError, LookupError, TypeError, ValueError, AttributeError, MemoryError, RecursionError, zlib.error)
+"""What is raised while a damaged file is read."""
 
 
 def write_plan(plan: Plan, path: str) -> None:
@@ -260,58 +263,54 @@ def write_parquet(plan: Plan, path: str) -> None:
 
 def write_parquet_into(file: IO[bytes], plan: Plan) -> None:
     """Write the same into an open file."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     rows = _rows(plan)
-    columns: dict[str, Any] = {name: pa.array(getattr(rows, name)) for name in SCALARS}
-    for name, r in _lists(rows).items():
-        columns[name] = pa.ListArray.from_arrays(pa.array(r.offsets.astype(np.int32)), pa.array(r.values))
-    columns |= {name: pa.array(getattr(rows, name)) for name in _timings(rows)}
-    table = pa.table(columns).replace_schema_metadata({KEY: json.dumps(_header(plan)).encode()})
-    pq.write_table(table, file, compression="zstd", write_page_checksum=True)
+    columns: dict[str, parquet.Column] = {name: getattr(rows, name) for name in SCALARS}
+    columns |= _lists(rows) | {name: getattr(rows, name) for name in _timings(rows)}
+    parquet.write_table(file, columns, {KEY: json.dumps(_header(plan)).encode()})
+
+
+def _table(path: str) -> parquet.Table | parquet_elsewhere.Table:
+    """The table in a file, without its columns."""
+    with open(path, "rb") as file:
+        data = file.read()
+    try:
+        return parquet.Table(data)
+    except parquet.OtherLayout:
+        return parquet_elsewhere.Table(path)
 
 
 def _read_parquet(path: str) -> Plan:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            groups = range(file.metadata.num_row_groups)
-            stored = range(file.metadata.num_columns)
-            values = sum(file.metadata.row_group(i).column(k).num_values for i in groups for k in stored)
-            if (reason := too_much(values, "values", VALUE_BYTES)) is not None:
-                raise InputError(reason, path)
-            table = file.read(use_threads=False)
-        header = json.loads((table.schema.metadata or {}).get(KEY, b"null"))
-    except (pa.ArrowException, OSError, ValueError, TypeError, MemoryError, RecursionError) as error:
-        reason = str(error).splitlines()[0] if str(error) else repr(error)
-        raise InputError(f"is damaged or no Parquet file: {reason}", path) from None
+        table = _table(path)
+        if (reason := too_much(table.values, "values", VALUE_BYTES)) is not None:
+            raise InputError(reason, path)
+        header = json.loads(table.metadata.get(KEY, b"null"))
+    except DAMAGE as error:
+        raise InputError(f"is damaged or no Parquet file: {_reason(error)}", path) from None
     columns: dict[str, Any] = {}
     wanted = ("chunk", "src", "op", *LISTS)
     for name in (*wanted, OPTIONAL_LIST, "size_bytes", *OPTIONAL_COLUMNS):
-        if name not in table.column_names:
+        if name not in table.names:
             if name in wanted:
                 raise InputError(f"the column {name!r} is missing", path)
             continue
-        column = table.column(name).combine_chunks()
         try:
-            if column.null_count:
-                raise TypeError("it has nulls")
-            if name in (*LISTS, OPTIONAL_LIST):
-                values = column.values.to_numpy(zero_copy_only=False, writable=True)
-                offsets = column.offsets.to_numpy(zero_copy_only=False)
-                columns[name] = Ragged(offsets - offsets[0], _whole(values[offsets[0] : offsets[-1]], name))
+            column = table.column(name)
+            if isinstance(column, Ragged) != (name in (*LISTS, OPTIONAL_LIST)):
+                raise TypeError("it must have numbers, and a list in each row for dst, route and depends")
+            if isinstance(column, Ragged):
+                columns[name] = Ragged(column.offsets, _whole(column.values, name))
+            elif name in FLOATS and column.dtype != np.float64:
+                raise TypeError("it must be float64")
             else:
-                # of arrays that nobody may write, Numba would compile every kernel once more
-                values = column.to_numpy(zero_copy_only=False, writable=True)
-                if name in FLOATS and values.dtype != np.float64:
-                    raise TypeError("it must be float64")
-                columns[name] = values if name in FLOATS else _whole(values, name)
-        except (AttributeError, TypeError, ValueError, pa.ArrowException) as error:
-            raise InputError(f"the column {name!r} is of the wrong type: {error}", path) from None
+                columns[name] = column if name in FLOATS else _whole(column, name)
+        except DAMAGE as error:
+            raise InputError(f"the column {name!r} is damaged or of the wrong type: {_reason(error)}", path) from None
     return _build(header, columns, columns.pop("size_bytes", None), path)
+
+
+def _reason(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) and not isinstance(error, LookupError) else repr(error)
 
 
 def _whole(values: NDArray[Any], name: str) -> NDArray[Any]:

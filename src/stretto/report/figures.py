@@ -22,6 +22,7 @@ import numpy as np
 
 from ..formats import atomic_file, check_ending
 from ..model.errors import InputError, Unsupported
+from ..model.extras import require
 from ..model.timeline import Timeline
 from ..model.topology import Topology
 from ..model.units import format_bandwidth, format_size, format_time
@@ -184,10 +185,9 @@ def sizes_figure(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
 @contextmanager
 def _style() -> Iterator[None]:
     """The style of all figures, while one is drawn or written."""
-    try:
-        import matplotlib
-    except ImportError:
-        raise Unsupported("figures need matplotlib, which is not installed: pip install 'stretto[figures]'") from None
+    require("figures", "a figure", "matplotlib")
+    import matplotlib
+
     with matplotlib.rc_context(STYLE):
         yield
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..model.errors import InputError, Unsupported
+from ..model.extras import require
 from ..topologies.values import entry, shown
 
 TARGET_ENTRIES = ("target", "insecure", "ca", "certificate", "key", "username_variable", "password_variable")
@@ -158,10 +159,9 @@ class GnmiClient:
 
     def _new(self) -> Any:
         """A client of pygnmi that has not connected."""
-        try:
-            from pygnmi import client
-        except ImportError:
-            raise Unsupported("gNMI needs the package pygnmi: pip install 'stretto[gnmi]'") from None
+        require("gnmi", "gNMI", "pygnmi")
+        from pygnmi import client
+
         client.logger.handlers.clear()  # else it writes to stdout
         client.logger.propagate = False
         client.logger.addHandler(logging.NullHandler())

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
-from ortools.linear_solver import pywraplp
 
 from ..model.arrays import Float64
+from ..model.extras import require
 from . import Built, Limits, Progress, Solution
 
 
 def run(model: Built, limits: Limits, start: Float64 | None, progress: Progress | None) -> Solution:
     """See :func:`stretto.solvers.solve`. CBC reports no progress and has no counted limit."""
+    require("solvers", "CBC", "ortools")
+    from ortools.linear_solver import pywraplp
+
     solver = pywraplp.Solver.CreateSolver("CBC")
     kinds = (solver.NumVar, solver.IntVar)
     columns = [

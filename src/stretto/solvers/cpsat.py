@@ -8,6 +8,7 @@ import numpy as np
 
 from ..model.arrays import Float64
 from ..model.errors import InputError
+from ..model.extras import require
 from . import Built, Limits, Progress, Solution
 
 _WIDE = 1 << 40
@@ -15,6 +16,7 @@ _WIDE = 1 << 40
 
 def run(model: Built, limits: Limits, start: Float64 | None, progress: Progress | None) -> Solution:
     """See :func:`stretto.solvers.solve`."""
+    require("solvers", "CP-SAT", "ortools")
     from ortools.sat.python import cp_model
 
     if not model.integer.all() or any((v != np.round(v)).any() for v in (model.value, model.cost)):

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..model.arrays import Float64, Int64, Ragged
+from ..model.extras import require
 from . import INFINITY, Model, solve
 
 GRAIN = 1e-4
@@ -138,6 +139,7 @@ def cp_sat(
         effort: CP-SAT's deterministic time after which it stops. On flows of the WAN paper a unit is about 5 s.
         time_limit_s: wall-clock seconds after which it stops: a net.
     """
+    require("solvers", "CP-SAT", "ortools")
     from ortools.sat.python import cp_model
 
     horizon = float((hint + jobs.seconds).max())

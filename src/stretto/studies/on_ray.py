@@ -10,7 +10,8 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..model.errors import InputError, Unsupported
+from ..model.errors import InputError
+from ..model.extras import require
 from .cell import Outcome, attempt, lost_cell, message_of
 from .engines import Task
 from .model import Cell
@@ -42,10 +43,9 @@ class OnRay:
         self.address, self.jobs = address or os.environ.get("RAY_ADDRESS") or "local", jobs
 
     def __call__(self, tasks: Sequence[Task], warm_up: Sequence[Cell]) -> Iterator[tuple[int, Outcome]]:
-        try:
-            import ray
-        except ImportError:
-            raise Unsupported("this needs Ray: pip install 'stretto[ray]'") from None
+        require("ray", "this engine", "ray")
+        import ray
+
         joined = not ray.is_initialized()
         if joined:
             self._join(ray)

@@ -16,10 +16,13 @@ from typing import Any, Self
 
 from ..formats import atomic_file, check_writable, make_folder
 from ..model.errors import InputError
+from ..model.extras import require
 from .cell import Outcome
 from .identity import PACKAGES
 from .model import Row
 
+NEEDED = ("ortools", "plotly", "pyarrow")
+"""Packages for the papers' programs, the page of figures, and the table."""
 MOST_PARTS = 1000
 TEXT = ("key", "study", "scheme", "topology", "where", "collective", "planner", "options", "failed", "code", "row",
         "python", *PACKAGES)  # fmt: skip
@@ -34,10 +37,12 @@ class Store:
     """The results in a folder; only one process may write to it at a time.
 
     Raises:
+        Unsupported: a package that studies need is not installed.
         InputError: the folder cannot be made, another study writes to it, or its table cannot be read.
     """
 
     def __init__(self, folder: str, study: str) -> None:
+        require("studies", "a study", *NEEDED)
         self.study = study
         self.folder = Path(folder)
         self.parts = self.folder / "cells"

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from difflib import get_close_matches
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
 from ..model.errors import InputError, nearest
+from ..model.extras import require
 from ..model.topology import Topology
 from . import Family, Setting, choice
 from .wan import SETTINGS, Cable, Graph, Place, to_topology
@@ -97,7 +100,9 @@ TRANSIT = Setting("transit", _truth, False, "true: routes may pass through the n
 
 
 def networks() -> list[str]:
-    """The names that ``zoo:`` takes."""
+    """The names that ``zoo:`` takes here: few without topohub."""
+    if find_spec("topohub") is None:
+        return sorted(SIX)
     import topohub
 
     folder = os.path.join(os.path.dirname(topohub.__file__), "data", "topozoo")
@@ -110,6 +115,8 @@ def _zoo(arguments: list[str], settings: dict[str, Any], spec: str) -> Topology:
     asked = SHORT.get(arguments[0].lower(), arguments[0]).lower()
     names = {name.lower(): name for name in networks()}
     if asked not in names:
+        if not get_close_matches(asked, names):
+            require("zoo", spec, "topohub")
         hint = nearest(asked, names.values(), "see `stretto topologies zoo`", most=3)
         raise InputError(f"the zoo has no {arguments[0]!r}; {hint}", spec)
     name = names[asked]
