@@ -22,14 +22,17 @@ class Served:
         data: the folder, or the URL of a database.
         options: of the command.
         log: where its log goes; by default to that of the tests.
+        inside: the command that runs it in another place, as ``ip netns exec NAME``.
     """
 
-    def __init__(self, data: Path | str, *options: object, log: IO[str] | None = None) -> None:
+    def __init__(
+        self, data: Path | str, *options: object, log: IO[str] | None = None, inside: tuple[str, ...] = ()
+    ) -> None:
         where = "--database" if "://" in str(data) else "--data"
         words = ["serve", where, data, "--port", 0, "--effort", "quick", "-p", "shortest-path", "--json", *options]
         environment = {**os.environ, "STRETTO_KERNELS": "python"}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "stretto", *map(str, words)], stdout=subprocess.PIPE, stderr=log, text=True,
+            [*inside, sys.executable, "-m", "stretto", *map(str, words)], stdout=subprocess.PIPE, stderr=log, text=True,
             env=environment,
         )  # fmt: skip
         self.url = json.loads(self.process.stdout.readline())["url"]

@@ -36,7 +36,7 @@ def trace_of(recipe, shares: dict[int, float]) -> Trace:
     trace, now, planned = Trace(), 0.0, planned_rates(recipe)
     chunk_bytes = recipe.program.plan.workload.collectives[0].chunk_bytes
     for row, receive in recipe.program.steps.receives.items():
-        trace.coming_s[row] = now
+        trace.coming_s[row], trace.dry[row] = now, (now, 0)
         now += chunk_bytes[receive.chunk] / (planned[receive.source] * shares.get(receive.source, 1.0))
         trace.arrived_s[row] = now
     return trace

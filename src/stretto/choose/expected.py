@@ -16,6 +16,9 @@ from .library import Recipe
 
 LEAST_BYTES = 1 << 18
 """From fewer bytes of a rank nothing is concluded: the latency and the processes decide how long they take."""
+LEAST_BYTES_AFTER = 1 << 16
+"""The least bytes of those that must come after a rank has read all that was there (:class:`.recorded.Trace`). The
+kernel may have up to 128 KiB of a transfer before it wakes the process."""
 MOST_TRANSFERS = 1 << 16
 """Plans of more transfers are not compared: their simulation would delay the call."""
 
@@ -39,8 +42,8 @@ def planned_rates(recipe: Recipe) -> dict[int, float]:
     )
 
 
-def rates_of(came: Iterable[tuple[int, int, float, float]]) -> dict[int, float]:
-    """Bytes/s of each source, of transfers given as (source, bytes, from when, until when)."""
+def rates_of(came: Iterable[tuple[int, int, float, float]], least: int = LEAST_BYTES) -> dict[int, float]:
+    """Bytes/s of each source of ``least`` bytes, of transfers given as (source, bytes, from when, until when)."""
     of: dict[int, list[tuple[float, float, int]]] = defaultdict(list)
     for source, size, begin_s, end_s in came:
         of[source].append((begin_s, end_s, size))
@@ -51,7 +54,7 @@ def rates_of(came: Iterable[tuple[int, int, float, float]]) -> dict[int, float]:
             busy_s += max(0.0, end_s - max(begin_s, until_s))
             until_s = max(until_s, end_s)
         size = sum(bytes_ for _, _, bytes_ in spans)
-        if size >= LEAST_BYTES and busy_s > 0:
+        if size >= least and busy_s > 0:
             rates[source] = size / busy_s
     return rates
 

@@ -25,7 +25,17 @@ from ..model.topology import Topology
 from ..runtime.local import Place
 from ..runtime.mesh import mark
 from . import fabric
-from .shaping import Rough, Shares, cables, has_netem, packet_bytes, reserved, shapes, wire_share
+from .shaping import (
+    Rough,
+    Shares,
+    cables,
+    has_netem,
+    packet_bytes,
+    reserved,
+    shapes,
+    train_bytes,
+    wire_share,
+)  # fmt: skip
 
 PREFIX = "stretto-"
 CONGESTION = "cubic"
@@ -121,7 +131,7 @@ def built(
         _batch("ip", _build(topology, slow, most))
         relay = _relay(topology, slow, rough, most) if slow else None
         for v in range(topology.node_count):
-            _batch("ip", _addresses(topology, v), _name(v))
+            _batch("ip", _addresses(topology, v, most), _name(v))
         for v in range(topology.node_count):
             _batch("ip", _routes(topology, v, hops or {}), _name(v))
             _batch(
@@ -220,11 +230,12 @@ def _build(topology: Topology, slow: list[tuple[int, int]], most: int) -> list[s
     return [*lines, *fabric.ports(topology, _name, mtu)]
 
 
-def _addresses(topology: Topology, v: int) -> list[str]:
+def _addresses(topology: Topology, v: int, most: int) -> list[str]:
     ends = [b if v == a else a for a, b in cables(topology) if v in (a, b)]
+    train = train_bytes(topology, most)
     # libraries such as gloo ask lo for its address, and must not get 127.0.0.1
     loopback = ["link set lo up", "address delete 127.0.0.1/8 dev lo", f"address add {_address(v)}/32 dev lo"]
-    return [*loopback, *(f"link set to{w} up" for w in ends), *fabric.commands_at(topology, v)]
+    return [*loopback, *(f"link set to{w} gso_max_size {train} up" for w in ends), *fabric.commands_at(topology, v)]
 
 
 def _circuits_of(plan: Plan) -> dict[tuple[int, int], set[int]]:

@@ -68,6 +68,7 @@ class Incoming:
             try:
                 count = c.receive()
             except (BlockingIOError, InterruptedError):
+                self._note_dry(c)
                 return
             except OSError as error:
                 c.closed_by = error.errno or 0
@@ -80,7 +81,15 @@ class Incoming:
             c.heard_at = c.main.heard_at = time.monotonic()
             self.look(c)
             if count < READ_BYTES:  # the kernel had no more
+                self._note_dry(c)
                 return
+
+    def _note_dry(self, c: Connection) -> None:
+        """Note when all that had come of a row was first read, and how much that was."""
+        frame, dry = c.frame, self.run.trace.dry
+        if frame is not None and frame.kind is Kind.DATA and frame.row not in dry:
+            landing = self.landings[frame.row]
+            dry[frame.row] = time.monotonic() - self.run.start, landing.received + landing.whole(c) - len(c.target)
 
     def look(self, c: Connection) -> None:
         """Handle what has been received from a peer, until the rest must wait."""
@@ -262,6 +271,10 @@ class Landing:
         if c not in self.pieces:
             self.pieces[c] = self.slot.pool.take(min(self.slot.size, PIECE_BYTES), self.slot.dtype)
         return as_bytes(self.pieces[c])[: c.due]
+
+    def whole(self, c: Connection) -> int:
+        """The bytes of the piece that is being received on a connection."""
+        return c.due if self.memory is not None else min(c.due, self.pieces[c].nbytes)
 
     def fill(self, c: Connection) -> None:
         """Take note that the target of a connection is full."""

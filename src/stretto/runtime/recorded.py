@@ -22,6 +22,8 @@ class Trace:
         coming_s, arrived_s: when the first byte arrived, and when the whole row had. Of turns and barriers: at the
             controller ``sent_s`` is when each began, ``arrived_s`` when it ended; elsewhere ``arrived_s`` is when this
             node learned so.
+        dry: of rows that were not whole by then, when all of their bytes that had come were first read, and how many
+            bytes that were. Later bytes come as the network gives them; earlier ones may have waited to be read.
         cpu_s: CPU seconds of the thread that ran the program.
     """
 
@@ -29,6 +31,7 @@ class Trace:
     gone_s: dict[int, float] = field(default_factory=dict)
     coming_s: dict[int, float] = field(default_factory=dict)
     arrived_s: dict[int, float] = field(default_factory=dict)
+    dry: dict[int, tuple[float, int]] = field(default_factory=dict)
     cpu_s: float = 0.0
 
     @property

@@ -10,12 +10,13 @@ network is not the one that was named, and a plan around one link would help nob
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import defaultdict
 from collections.abc import Hashable, Mapping
 from typing import Any, NamedTuple
 
-from ..choose.expected import planned_rates, rates_of
+from ..choose.expected import LEAST_BYTES_AFTER, planned_rates, rates_of
 from ..choose.library import Recipe
 from ..runtime.recorded import Trace
 
@@ -26,6 +27,9 @@ FAST = 1 / SLOW
 rate wavers does not either."""
 IN_A_ROW = 10
 """Collectives in a row for which a link must be slow, or fast."""
+PAUSE_S = 0.0005
+"""Seconds between the end of a transfer and the first bytes of the next one from the same node from which on the link
+was idle: what has come already is read in less."""
 SUSPECTED = 5
 """Those after which rank 0 hears of it, so that it knows how many others are slow when it is time to act."""
 
@@ -112,10 +116,24 @@ def slow_sources(ratios: Mapping[int, float]) -> set[int]:
 
 
 def received_rates(recipe: Recipe, sizes: Any, trace: Trace) -> dict[int, float]:
-    """Bytes/s from each node while its bytes came."""
-    came = [
-        (receive.source, int(sizes[receive.chunk]), trace.coming_s[row], trace.arrived_s[row])
-        for row, receive in recipe.program.steps.receives.items()
-        if row in trace.coming_s
-    ]
-    return rates_of(came)
+    """Bytes/s from each node while its bytes came.
+
+    What comes first after a pause may have waited in the kernel, as for a sum whose turn had not come, and would make a
+    slow link look fast. So bytes count from when this rank has read all that was there.
+    """
+    receives, came = recipe.program.steps.receives, []
+    until: dict[int, float] = {}
+    flows: set[int] = set()
+    for row in sorted(trace.coming_s, key=lambda row: (trace.coming_s[row], trace.arrived_s[row])):
+        source, size = receives[row].source, int(sizes[receives[row].chunk])
+        begin_s, arrived_s = until.get(source, -math.inf), trace.arrived_s[row]
+        if trace.coming_s[row] - begin_s > PAUSE_S:
+            flows.discard(source)
+        if source in flows:
+            came.append((source, size, begin_s, arrived_s))
+        elif row in trace.dry:
+            dry_s, count = trace.dry[row]
+            came.append((source, size - count, dry_s, arrived_s))
+            flows.add(source)
+        until[source] = max(begin_s, arrived_s)
+    return rates_of(came, LEAST_BYTES_AFTER)

@@ -94,7 +94,7 @@ SAY_ABORT, SAY_BYE, SAY_LEAVE = 1, 2, 4
     C_SEND, C_CONNECTION, C_PLACE, C_LEFT, C_TOTAL, C_NEXT, C_TURNS, C_END,
     # of receives
     R_ROW, R_SLOT, R_CONNECTION, R_COPIES, R_WAKES, R_WAKES_OF, R_SIGNALS, R_VERSIONS, R_VERSIONS_OF, R_LEFT,
-    R_PAYLOAD, R_STATE, R_GOT, R_AHEAD, R_ARRAY, R_VERSION, R_CAME, R_ARRIVED,
+    R_PAYLOAD, R_STATE, R_GOT, R_AHEAD, R_ARRAY, R_VERSION, R_CAME, R_ARRIVED, R_DRY_AT, R_DRY_BYTES,
     # of signals to send
     G_ROW, G_CONNECTION, G_NEXT,
     # of signals that are due
@@ -104,13 +104,14 @@ SAY_ABORT, SAY_BYE, SAY_LEAVE = 1, 2, 4
     # of versions
     V_SLOT, V_BASE, V_ADDS, V_ADDS_OF, V_ARRAY, V_OUT, V_PUT, V_USERS,
     RUN_WORDS,
-) = range(0, 8 * 91, 8)  # fmt: skip
+) = range(0, 8 * 93, 8)  # fmt: skip
 """WAKE: a descriptor of an event, which tells that the run has ended. STATUS: 0, or one of the codes below. LISTENS:
 whether Python wants to be told by the pipe ENDED. RELEASED: whether the loop looks at the run no more.
 ADDS, ADDS_BY, ITEM_BYTES: how numbers are added. The columns have
 their distance in bytes from the beginning of the run. ``R_WAKES`` and other columns that are followed by one that ends
 in ``_OF`` say where the lists of each begin, and where the last one ends. R_STATE: 0, 1 once bytes are here, 2 when
-the row has arrived. R_VERSION: the version to which a row is added while it comes, or -1."""
+the row has arrived. R_VERSION: the version to which a row is added while it comes, or -1. R_DRY_AT, R_DRY_BYTES: when
+all bytes of a row that had come were first read while more were to come, and how many that were."""
 
 RUNNING, ENDED_WELL, ENDED_BADLY = range(3)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 from .kernel_frames import end_piece, leave_stream, replay, take_data, take_frame, wait_ahead
 from .kernel_layout import (
     AHEAD, BEGUN, CALL, CLOSED, CONNECTIONS, CONNECTION_COUNT, CURRENT, DONE, EARLY, E_WHOLE, FAILED, GROUP,
-    HEADER_READ, HEARD_AT, HEARD_RUN_AT, HELD, HERE, KEEPS, KIND, LENGTH, LOOK_AT, NEXT_STREAM, NO_FRAME, PARKED,
-    PARKED_COUNT, PARTS, PAYLOAD, PLACE, READY, ROW, RUN, SIGNALS, TOLD, TOO_LONG, TOTAL, UNKNOWN_KIND, UNPARKED,
-    WIRE, W_AT, W_BUFFER, W_CLOSED, W_END, W_FD, W_HEAD, W_KIND, W_LENGTH, W_LOW, W_READ_AT, W_SKIP, W_STATE,
-    W_STREAM, W_STREAMS, W_TARGET, W_TARGET_LEFT, W_UNIX, W_WRONG,
+    HEADER_READ, HEARD_AT, HEARD_RUN_AT, HELD, HERE, KEEPS, KIND, LANDING, LENGTH, LOOK_AT, NEXT_STREAM, NO_FRAME,
+    PARKED, PARKED_COUNT, PARTS, PAYLOAD, PLACE, READY, ROW, RUN, R_AHEAD, R_DRY_AT, R_DRY_BYTES, R_GOT, R_VERSION,
+    SIGNALS, TOLD, TOO_LONG, TOTAL, UNKNOWN_KIND, UNPARKED, WIRE, W_AT, W_BUFFER, W_CLOSED, W_END, W_FD, W_HEAD,
+    W_KIND, W_LENGTH, W_LOW, W_READ_AT, W_SKIP, W_STATE, W_STREAM, W_STREAMS, W_TARGET, W_TARGET_LEFT, W_UNIX,
+    W_WRONG, column,
 )  # fmt: skip
 from .machine import EAGAIN, EINTR, clock_ns, get, get_byte, move, put, receive_parts, set_low
-from .kernel_rows import fail
+from .kernel_rows import PIECE_BYTES, fail
 from .kernel_sending import ABORT, BYE_FRAME, DATA, HEADER_BYTES, LEAVE_FRAME, PING, SEGMENT_BYTES, activate, register
 
 READ_BYTES, READS_AT_ONCE = 1 << 16, 8
@@ -38,6 +39,7 @@ def read(engine: int, w: int) -> None:
             break
         count = fill(engine, w)
         if count == -EAGAIN or count == -EINTR:
+            note_dry(w)
             break
         if count <= 0:
             close(engine, w, 1 - count)
@@ -47,8 +49,25 @@ def read(engine: int, w: int) -> None:
             hear(w, get(w + W_STREAM))
         look(engine, w)
         if count < READ_BYTES:  # the kernel had no more
+            note_dry(w)
             break
     doze(w)
+
+
+def note_dry(w: int) -> None:
+    """Note when all that had come of a row was first read, and how much: what comes later comes as the network gives
+    it, while earlier bytes may have waited in the kernel."""
+    c = get(w + W_STREAM)
+    if get(w + W_STATE) != PAYLOAD or get(w + W_SKIP) or c == 0 or get(c + KEEPS) or get(c + KIND) != DATA:
+        return
+    group, receive = get(c + GROUP), get(c + LANDING)
+    run = get(group + CURRENT) if group else 0
+    if run == 0 or get(column(run, R_DRY_AT) + 8 * receive):
+        return
+    ahead = get(column(run, R_AHEAD) + 8 * receive)
+    piece = ahead if get(column(run, R_VERSION) + 8 * receive) < 0 else min(ahead, PIECE_BYTES)
+    put(column(run, R_DRY_AT) + 8 * receive, clock_ns())
+    put(column(run, R_DRY_BYTES) + 8 * receive, get(column(run, R_GOT) + 8 * receive) + piece - get(w + W_TARGET_LEFT))
 
 
 def has_failed(w: int) -> bool:

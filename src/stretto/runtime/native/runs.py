@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ...lower import Program
 from ...model.arrays import Int64
 from ...model.errors import PeerFailed
@@ -120,4 +122,13 @@ class Run:
             (trace.arrived_s, program.awaited.row, at.A_SEEN),
         ):  # fmt: skip
             times.update(zip(rows.tolist(), ((column(block, which, len(rows)) - start) / 1e9).tolist(), strict=True))
+        dry = column(block, at.R_DRY_AT, len(program.receives.row))
+        dry_s, dry_bytes = (dry - start) / 1e9, column(block, at.R_DRY_BYTES, len(dry))
+        rows = np.flatnonzero(dry)
+        trace.dry = {
+            row: (t, count)
+            for row, t, count in zip(
+                program.receives.row[rows].tolist(), dry_s[rows].tolist(), dry_bytes[rows].tolist(), strict=True
+            )
+        }
         return trace

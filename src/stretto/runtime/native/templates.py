@@ -54,7 +54,7 @@ def template_of(program: Program, ends: Ends) -> Template:
         ((at.S_BEGAN, at.S_GONE), len(sends)),
         ((at.C_PLACE, at.C_LEFT, at.C_TOTAL, at.C_NEXT, at.C_TURNS, at.C_END), len(sends.to.values)),
         ((at.R_PAYLOAD, at.R_STATE, at.R_GOT, at.R_AHEAD, at.R_ARRAY), len(receives)),
-        ((at.R_VERSION, at.R_CAME, at.R_ARRIVED), len(receives)),
+        ((at.R_VERSION, at.R_CAME, at.R_ARRIVED, at.R_DRY_AT, at.R_DRY_BYTES), len(receives)),
         ((at.G_NEXT,), len(receives.signals.values)),
         ((at.A_SEEN,), len(program.awaited)),
         ((at.L_INPUT, at.L_OUTPUT, at.L_BYTES, at.L_OUTPUT_FREE, at.L_IN_PLACE), len(chunks.chunk)),
