@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..model import plan as _plan
 from ..model import symmetric as _symmetric
 from ..model import topology as _topology
-from ..model.errors import InputError, StrettoError, Unsupported
+from ..model.errors import InputError, StrettoError
 from ..model.extras import require
 
 if TYPE_CHECKING:
