@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import csv
 import json
 from dataclasses import replace
@@ -18,6 +17,7 @@ from stretto.model.arrays import Ragged
 from stretto.model.errors import InputError, Unsupported
 from stretto.model.plan import Plan, make_plan
 from stretto.model.topology import ACCELERATOR, ROUTER, make_topology
+from stretto.report.columns import unpack_columns
 from stretto.report.critical import critical_path
 from stretto.report.data import page_data
 from stretto.simulate import simulate
@@ -179,6 +179,6 @@ def test_the_page_shows_all_sources_and_which_switches_sum():
     line = simulate(in_one_pass(two_levels(), parts=1))
     data = page_data(line, bounds(line.plan.topology, line.plan.workload))
     assert data["sums"] == line.plan.topology.reduces.tolist()
-    sources = np.frombuffer(base64.b64decode(data["bars"]["src"]), dtype="<i4")
-    assert sources.tolist() == [0, 1, 2, 3]
-    assert len(base64.b64decode(data["bars"]["link"])) == 4 * len(line.plan.route.values)
+    hops = unpack_columns(data["hops"])
+    assert hops["source"].tolist() == [0, 1, 2, 3]
+    assert len(hops["link"]) == len(line.plan.route.values)
