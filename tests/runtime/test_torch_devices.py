@@ -309,6 +309,7 @@ class Recorder(dist.ProcessGroup):
 def test_a_batch_of_messages_is_one_operation_of_a_backend_beside(monkeypatch):
     import stretto.torch  # noqa: F401
 
+    fake_device.set_up()
     monkeypatch.setenv("STRETTO_TOPOLOGY", "")
     dist.Backend.register_backend("recorder", Recorder, devices=["fake"])
     dist.init_process_group("cpu:stretto,fake:recorder", store=dist.HashStore(), rank=0, world_size=1)
