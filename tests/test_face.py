@@ -186,7 +186,7 @@ def test_a_comparison_is_a_table(net):
 
 def test_without_pandas_a_table_says_what_to_install(ring, monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(st.StrettoError, match="pip install pandas"):
+    with pytest.raises(st.StrettoError, match=r"pip install 'stretto\[pandas\]'"):
         ring.to_pandas()
 
 
