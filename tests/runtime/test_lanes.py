@@ -17,8 +17,8 @@ from stretto.planners import run_planner
 from stretto.runtime.connect import join, narrow
 from stretto.runtime.mesh import FIRST_LANE
 from stretto.runtime.pacing import (
+    CATCH_UP,
     LANE_PARTS,
-    LANES_ROOM,
     LEAST_LANE_SEGMENT,
     MOST_LANE_SEGMENT,
     lane_rate,
@@ -52,9 +52,12 @@ def test_one_flow_gets_its_cap_and_the_connections_that_are_chosen_get_the_link(
 @pytest.mark.skipif(LOSSY not in congestion_controls(), reason=f"the kernel has no {LOSSY}")
 def test_a_link_that_loses_packets_is_filled_by_a_congestion_control_that_does_not_slow_down():
     net = load_topology(f"line:2?bandwidth={LINK:.0f}B/s&latency=10ms")
-    found = surveyed(net, QUICK, rough={(0, 1): Rough(loss=0.02, packet_bytes=1500)}, widens=True)
-    (lanes,) = found.lanes.values()
-    assert lanes.congestion == LOSSY and lanes.rate > 0.85 * LINK
+    for _ in range(3):  # a machine that is busy may give either no processor while it is measured
+        found = surveyed(net, QUICK, rough={(0, 1): Rough(loss=0.02, packet_bytes=1500)}, widens=True)
+        (lanes,) = found.lanes.values()
+        if lanes.congestion == LOSSY and lanes.rate > 0.85 * LINK:
+            return
+    raise AssertionError(lanes)
 
 
 def steps(rates, usable: bool = True, flows: int = 1):
@@ -81,41 +84,7 @@ def test_a_few_numbers_of_connections_are_tried_and_as_many_are_kept_as_are_need
 def test_twice_as_many_are_tried_where_fewer_than_expected_is_carried():
     carried = {1: 1e6, 2: 1.6e6, 4: 2.5e6, 8: 2.9e6, 16: 3e6}
     asked, lanes = steps(lambda n, _: carried[n], usable=False)
-    assert asked == [(1, ""), (16, ""), (4, ""), (8, "")] and lanes == (8, "", 3e6)  # the most that any carried
-
-
-def test_bbr_is_looked_at_again_before_it_is_given_up_where_the_default_loses_packets():
-    climb, asked, slow = _Climb(True), [], [0.1e6]  # the machine was busy at the first stream with BBR
-    while not climb.ended:
-        asked.append((climb.connections, climb.congestion))
-        rate = 1e5 * climb.connections if not climb.congestion else slow.pop() if slow else 4e6
-        climb.took(rate, rate, lost=True)
-    assert asked == [(1, ""), (1, LOSSY), (1, LOSSY), (16, LOSSY), (1, LOSSY)]
-    assert climb.chosen.lanes == (1, LOSSY, 4e6)
-
-
-def test_bbr_is_given_up_after_the_second_look():
-    climb = _Climb(True)
-    for _ in range(3):
-        climb.took(1e6, 1e6, lost=True)
-    assert (climb.connections, climb.congestion) == (16, "")
-
-
-def test_flows_that_are_capped_in_the_faster_direction_only_get_connections_too():
-    climb, asked = _Climb(False, uneven=True), []
-    while not climb.ended:
-        n, back = climb.connections, climb.direction
-        asked.append((n, back))
-        climb.took(0.0 if back else 0.5e6, min(n * 1e6, 4e6) if back else 0.0)  # a thin link, and a wide one with caps
-    assert asked == [(1, False), (16, False), (1, False), (1, True), (16, True)]
-    assert climb.chosen == ((8, "", 4e6), (0.5e6, 4e6))
-
-
-def test_a_link_that_is_only_wider_in_one_direction_gets_one_connection():
-    climb = _Climb(False, uneven=True)
-    while not climb.ended:
-        climb.took(*((0.0, 4e6) if climb.direction else (0.5e6, 0.0)))
-    assert climb.chosen == ((1, "", 4e6), (0.5e6, 4e6))
+    assert asked == [(1, ""), (16, ""), (4, ""), (8, "")] and lanes == (8, "", 2.9e6)
 
 
 def test_flows_whose_caps_add_up_to_the_link_get_room_unless_several_pairs_share_it():
@@ -146,24 +115,18 @@ def test_where_several_pairs_send_at_once_one_of_them_measures_one_direction():
     climb.took(0.0, 2e6)
     assert climb.connections == 4 and not climb.ended  # two carry less than was seen
     climb.took(0.0, 2.9e6)
-    assert climb.ended and climb.chosen == ((4, "", 3e6), (0.0, 2.9e6))
+    assert climb.ended and climb.chosen == ((4, "", 2.9e6), (0.0, 2.9e6))
 
 
 def test_each_lane_is_kept_to_little_more_than_its_share():
-    assert lane_rate(4e6, 16) == LANES_ROOM * 0.25e6
+    assert lane_rate(4e6, 16) == CATCH_UP * 0.25e6
 
 
 def test_lanes_whose_limit_holds_them_back_may_send_faster():
-    limit = LANES_ROOM * 2e6
-    assert raised(limit, 4_200_000, 2.0) == LANES_ROOM * limit  # a link that gives more than was measured
-    assert raised(limit, 3_950_000, 2.0) == limit  # as measured
+    limit = CATCH_UP * 2e6
+    assert raised(limit, 5_000_000, 2.0) == CATCH_UP * limit  # a link that gives more than was measured
+    assert raised(limit, 4_200_000, 2.0) == limit  # as measured
     assert raised(limit, 1_000_000, 0.2) == limit  # what the kernel took at once
-
-
-def test_bbr_shows_that_its_limit_holds_it_back_where_nothing_queues():
-    limit = LANES_ROOM * 2e6
-    assert raised(limit, 3_950_000, 2.0, queued=False) == LANES_ROOM * limit
-    assert raised(limit, 3_000_000, 2.0, queued=False) == limit  # it had other things to wait for
 
 
 def test_lanes_that_are_not_needed_are_closed_and_the_rest_goes_on():

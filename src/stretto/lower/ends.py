@@ -89,8 +89,7 @@ class Ends:
         if base.start_s is not None and base.finish_s is not None and plan.sharing == "timed":
             seconds = base.finish_s[row] - base.start_s[row]
             rate = np.divide(rows.size_bytes, seconds, out=rate, where=rows.number < self.transfers)
-            planned_s = np.maximum(start_s, base.start_s[row])
-            return planned_s, rate, -planned_s  # what others wait for first goes first
+            return np.maximum(start_s, base.start_s[row]), rate, priority
         if plan.sharing == "rates" and plan.rate is not None:
             rate = plan.rate[row]
         elif plan.sharing == "weights":

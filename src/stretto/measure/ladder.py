@@ -3,23 +3,19 @@
 Clouds cap single flows, and TCP's usual congestion control (cubic) takes each lost packet for a full queue, so on a
 long link that loses packets a connection carries little. One pair of ranks stands for all pairs of its two sites. It
 measures one connection, and one with BBR, if the kernels have it: BBR is used if it carries ``GAIN`` times as much as
-the default; where the default lost packets, BBR has two attempts. Then it measures 16 connections. If these carry less
-than ``GAIN`` times as much as one, one is enough.
+the default. Then it measures 16 connections. If these carry less than ``GAIN`` times as much as one, one is enough.
 
 Else the pair gets the fewest connections which at the rate of one would carry ``ROOM`` times the most that was seen:
 where flows are capped, no connection then has to reach its cap all the time. Pairs that send at once share that room.
 These connections are measured longer, since their rate is kept. If that shows more than was seen before, so that there
 is no such room any more, or clearly less, twice as many are tried. Only the direction that seemed slower decides, which
 halves the time; the other one is measured with all pairs of the two sites together, or at the end if there is but one.
-Where a connection carried ``UNEVEN`` times as much in the other direction, that one measures 16 connections, too: its
-flows may be capped though those of the slower direction are not.
 """
 
 from __future__ import annotations
 
 import contextlib
 import socket
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -36,9 +32,6 @@ GAIN = 1.05
 ROOM = 4 / 3
 """Several connections are enough if this many times the most would go over them, had each the rate of one alone. 8
 connections whose caps add up to exactly the link take 4.8 s for what 16 carry in 4.3 s (benchmarks/streams.py)."""
-UNEVEN = 1.5
-"""Times what one connection carried in the slower direction, from which on the other one is tried by itself: it may be
-another kind of link. Short streams differ by less."""
 LOSSY = "bbr"
 """The congestion control that is tried besides the default: it does not take a lost packet for a full queue."""
 STREAM_S, STREAM_BYTES = 0.2, 1 << 26
@@ -49,9 +42,6 @@ FEW_TRIPS, TRIPS = 10, 16
 rate with each of the first, from 10 packets a connection."""
 UNSENT_S = 0.02
 """Seconds of a pair's rate that may wait in the kernel: they make each stream as much longer."""
-
-RESENT_PACKETS = slice(100, 104)
-"""Where Linux's ``struct tcp_info`` has ``tcpi_total_retrans``."""
 
 Ways = Sequence[tuple[int, int]]
 Rates = tuple[float, float]
@@ -91,21 +81,17 @@ class _Climb:
         usable: whether both ends can use ``LOSSY``.
         flows: how many pairs of its two sites send at once.
         falls: the direction that decides: False from the lower rank to the higher one, True back.
-        uneven: whether one connection carried clearly more in the other direction, which is then tried, too.
         unsent_bytes: see :class:`.Effort`.
         connections, congestion: what is measured next.
         kept: whether that is what seems to be enough, whose rate is kept.
         last: whether it is enough, and only its other direction is to be measured.
         least: the fewest connections that seemed to be enough.
-        doubtful: whether ``LOSSY`` is tried once more if it carries no more than the default, since that loses packets:
-            on a busy machine one short stream says little.
         found: what was carried, by connections and congestion control.
     """
 
     usable: bool
     flows: int = 1
     falls: bool = False
-    uneven: bool = False
     unsent_bytes: int = UNSENT_BYTES
     connections: int = 1
     congestion: str = ""
@@ -113,7 +99,6 @@ class _Climb:
     last: bool = False
     least: int = 1
     ended: bool = False
-    doubtful: bool = False
     found: dict[tuple[int, str], Rates] = field(default_factory=dict)
 
     @property
@@ -127,48 +112,29 @@ class _Climb:
         trips, size = TRIPS if self.kept else FEW_TRIPS, STREAM_BYTES // self.connections
         return Effort(seconds=STREAM_S, most_bytes=size, trials=1, round_trips=trips, unsent_bytes=self.unsent_bytes)
 
-    def took(self, there: float, back: float, lost: bool = False) -> None:
-        """Take note of the rates of the last step, bytes/s, and whether packets were lost; decide on the next one."""
+    def took(self, there: float, back: float) -> None:
+        """Take note of the rates of the last step, bytes/s, and decide on the next one."""
         now = self.connections, self.congestion
         before = self.found.get(now, (0.0, 0.0))
         self.found[now] = max(there, before[0]), max(back, before[1])
         if self.last:
-            self._other_direction(now)
+            self.ended = True
             return
         if self.kept:
             if self._chosen(now):
                 way = self.found[self.connections, self.congestion]
-                # without ``uneven`` all pairs together show the other direction, if there are several
-                self.last = not way[not self.falls] and (self.flows == 1 or self.uneven)
+                self.last = self.flows == 1 and not way[not self.falls]  # else all pairs together show it
                 self.ended = not self.last
             return
         if now == (1, "") and self.usable:
-            self.congestion, self.doubtful = LOSSY, lost
+            self.congestion = LOSSY
         elif self.connections == 1:
             if self._carried(now) < GAIN * self._carried((1, "")):
-                if self.doubtful:
-                    self.doubtful = False
-                    return
                 self.congestion = ""
             self.connections = LADDER[-1]
         else:
             self.connections = self.least = self._enough()
             self.kept = True
-
-    def _other_direction(self, now: tuple[int, str]) -> None:
-        """Take note of what was carried in the direction that had seemed faster. If it is another kind of way, its
-        flows may be capped where those of the slower one are not."""
-        most, other = LADDER[-1], not self.falls
-        if self.connections < most and self.uneven:
-            self.least, self.connections = self.connections, most
-            return
-        fewer = self.found.get((self.least, self.congestion), (0.0, 0.0))[other]
-        if self.uneven and fewer:
-            carried = self.found[now][other]
-            each = self.flows * fewer / self.least
-            enough = (count for count in LADDER if count >= self.least and count * each >= ROOM * carried)
-            self.connections = self.least if carried < GAIN * fewer else next(enough, most)
-        self.ended = True
 
     def _chosen(self, now: tuple[int, str]) -> bool:
         """Whether what was just measured is enough, or half as many are; else twice as many are next."""
@@ -199,9 +165,8 @@ class _Climb:
 
     @property
     def chosen(self) -> Climbed:
-        way, every = (self.connections, self.congestion), [*self.found.values()]
-        most = max(rate for rate, _ in every), max(rate for _, rate in every)
-        return Climbed(Lanes(*way, max(most)), self.found.get(way, most))
+        way = self.connections, self.congestion
+        return Climbed(Lanes(*way, max(self.found[way])), self.found[way])
 
 
 def climbed(
@@ -229,7 +194,6 @@ def climbed(
                 usable=bool(kinds[a][str(b)] and kinds[b][str(a)]),
                 flows=ways[a, b],
                 falls=pairs[b, a].rate.value < pairs[a, b].rate.value,
-                uneven=not _alike(pairs[a, b].rate.value, pairs[b, a].rate.value),
                 unsent_bytes=max(LEAST_UNSENT, min(UNSENT_BYTES, int(UNSENT_S * pairs[a, b].rate.value))),
             )
             for a, b in together_now
@@ -287,18 +251,18 @@ def _apart(ways: Ways) -> list[list[tuple[int, int]]]:
 def _measured(
     rank: int, going: Mapping[tuple[int, int], _Climb], name: str, latency_s: Mapping[tuple[int, int], float],
     widening: Widening, share: Callable[[str, Any], list[Any]], timeout_s: float,
-) -> dict[tuple[int, int], tuple[float, float, bool]]:  # fmt: skip
-    """Bytes/s of each pair with as many connections as are next, from the lower rank to the higher one and back, 0 in
-    the direction that it does not measure now; and whether packets were lost."""
+) -> dict[tuple[int, int], tuple[float, float]]:  # fmt: skip
+    """Bytes/s of each pair with as many connections as are next, from the lower rank to the higher one and back; 0 in
+    the direction that it does not measure now."""
     mine = {(a if b == rank else b): climb for (a, b), climb in going.items() if rank in (a, b)}
     widening.open(name, {peer: climb.connections for peer, climb in mine.items()})
-    came: list[list[tuple[Received, int]]] = []
+    came: list[list[Received]] = []
     for falls in (False, True):
         if all(climb.direction != falls for climb in going.values()):
             came.append([])
             continue
         share(f"begin {name}, {falls}", None)
-        part, resent = Received([], 0, 0.0), 0
+        part = Received([], 0, 0.0)
         for peer, climb in mine.items():
             if climb.direction != falls:
                 continue
@@ -310,27 +274,11 @@ def _measured(
             ends = {(peer, i): sock for i, sock in enumerate(sockets)}
             sends = (rank > peer) is falls
             late_s = latency_s[min(rank, peer), max(rank, peer)]
-            before = _resent(sockets)
             part = together(ends if sends else {}, {} if sends else ends, climb.effort, late_s, timeout_s)
-            resent = _resent(sockets) - before
-        came.append([(Received(*row), count) for row, count in share(f"{name}, {falls}", [part, resent])])
+        came.append([Received(*row) for row in share(f"{name}, {falls}", part)])
     rates = {}
     for (a, b), climb in going.items():
         seconds = climb.effort.stream_s(latency_s[a, b])
-        sender, receiver = (b, a) if climb.direction else (a, b)
-        carried = rate([came[climb.direction][receiver][0]], seconds)[0]
-        lost = came[climb.direction][sender][1] > 0
-        rates[a, b] = (0.0, carried, lost) if climb.direction else (carried, 0.0, lost)
+        carried = rate([came[climb.direction][a if climb.direction else b]], seconds)[0]
+        rates[a, b] = (0.0, carried) if climb.direction else (carried, 0.0)
     return rates
-
-
-def _resent(sockets: Iterable[Wire]) -> int:
-    """How many packets TCP has sent again over these connections; 0 where the kernel does not say."""
-    if not sys.platform.startswith("linux"):
-        return 0
-    infos = [sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, RESENT_PACKETS.stop) for sock in sockets]
-    return sum(int.from_bytes(info[RESENT_PACKETS], sys.byteorder) for info in infos)
-
-
-def _alike(one: float, other: float) -> bool:
-    return max(one, other) <= UNEVEN * min(one, other)

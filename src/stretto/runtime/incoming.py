@@ -20,10 +20,9 @@ READS_AT_ONCE = 8
 """Times to read from one connection before others have their turn."""
 PARKED_BYTES = 1 << 16
 """A transfer of at least this size that arrives before its turn to be added is left in the kernel's buffers. Nothing
-more is read from its connection until its turn comes, for ``PATIENCE_S`` at most."""
+more is read from its connection until its turn comes, or nothing else has happened for ``PATIENCE_S``."""
 PATIENCE_S = 0.005
-"""Seconds after which a parked transfer is read although its turn has not come: others wait behind it, which may be
-what its turn waits for."""
+"""Seconds without any event after which a parked transfer is read although its turn has not come."""
 PIECE_BYTES = 1 << 18
 """Bytes of a sum to receive before adding them: few enough to be still in a core's cache."""
 
@@ -174,7 +173,7 @@ class Incoming:
         if frame.length % slot.dtype.itemsize or frame.offset % slot.dtype.itemsize:
             self.run.fail(c.peer, f"it sent {frame.length} bytes at once, which ends within an element", row)
         if landing is None and may_park and frame.length >= PARKED_BYTES and slot.comes_early(row):
-            c.parked, c.parked_at = frame, time.monotonic()
+            c.parked = frame
             self.parked.append(c)
             self.run.watch(c)
             return
@@ -185,14 +184,12 @@ class Incoming:
         c.place, c.due = frame.offset, frame.length
         self._expect(c, frame, landing.target(c))
 
-    def unpark(self, now: float) -> None:
-        """Go on reading the peer that has been parked longest, if that is ``PATIENCE_S``, though its turn has not
-        come."""
-        if self.parked and now - self.parked[0].parked_at >= PATIENCE_S:
-            row = self.parked[0].parked
-            for c in list(self.parked):  # all lanes that have parts of the same transfer
-                if c.parked is not None and row is not None and c.parked.row == row.row:
-                    self._unpark(c, c.parked)
+    def unpark(self) -> None:
+        """Go on reading a parked peer although its turn has not come, since nothing else happens."""
+        rows = [c.parked.row for c in self.parked if c.parked is not None]
+        for c in list(self.parked):  # all lanes that have parts of the same transfer
+            if c.parked is not None and c.parked.row == rows[0]:
+                self._unpark(c, c.parked)
 
     def _unpark(self, c: Connection, frame: Frame) -> None:
         c.parked = None

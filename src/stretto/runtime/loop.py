@@ -17,9 +17,8 @@ from .circuits import Circuits
 from .gate import Gate
 from .incoming import PATIENCE_S, Incoming
 from .mesh import Connection, Mesh
-from .pacing import AHEAD_S, LOOK_AGAIN, Outgoing, Queue, largest_rate, limit_rate, look_again, queues, raised
+from .pacing import AHEAD_S, Outgoing, Queue, largest_rate, limit_rate, raised
 from .recorded import Trace
-from .shares import share_of
 from .watch import Watch
 from .wire import NO_CALL, Kind, encode
 
@@ -58,12 +57,8 @@ class Run:
             c.begin(Queue(program.plan.sharing == "fair") if c.lead is c else c.lead.outgoing)
             to_peer = (send for send in steps.sends.values() if c.peer in send.to)
             sends = (s for s in to_peer if self.connection(c.peer, s.subflow) is c.lead)
-            if self.pace is not None:
-                limit_rate(c.sock, largest_rate([*sends], self.timed) / self.pace)
-            elif c.most_rate == math.inf:
-                limit_rate(c.sock, math.inf)
-            elif c.lead is c:
-                self._limit_lanes(c, share_of(program.plan, program.node, c.peer))
+            planned = c.most_rate if self.pace is None else largest_rate([*sends], self.timed) / self.pace
+            limit_rate(c.sock, planned)
         self.sent_before = {c: sum(lane.sent_bytes for lane in c.lanes) for c in self.connections}
         self.active = set(self.connections)
         self.pending_reads: set[Connection] = set()
@@ -106,17 +101,9 @@ class Run:
             more, self.pending_reads = self.pending_reads, set()
             for c in more:
                 self.incoming.read(c)
-            if self.incoming.parked:
-                self.incoming.unpark(time.monotonic())
+            if not awake and not self.active and not more:
+                self.incoming.unpark()
         self._raise_limits()
-
-    def _limit_lanes(self, lead: Connection, share: float) -> None:
-        """Keep lanes to their part of what the network gives them, where this run sends over them."""
-        for c in lead.lanes if share else ():
-            before, c.now_rate = c.now_rate, share * c.most_rate
-            limit_rate(c.sock, c.now_rate)
-            if c.now_rate > LOOK_AGAIN * before:
-                look_again(c.sock)
 
     def _raise_limits(self) -> None:
         """Let lanes send faster from the next run on if their limit held them back in this one."""
@@ -126,10 +113,9 @@ class Run:
                 began = min(self.trace.sent_s[row] for row in to_peer)
                 ended = max(self.trace.gone_s[row] for row in to_peer)
                 sent = sum(c.sent_bytes for c in lead.lanes) - self.sent_before[lead]
-                limit = lead.now_rate * len(lead.lanes)
-                factor = raised(limit, sent, ended - began, queues(c.sock for c in lead.lanes)) / limit
+                rate = raised(lead.most_rate * len(lead.lanes), sent, ended - began) / len(lead.lanes)
                 for c in lead.lanes:
-                    c.most_rate *= factor
+                    c.most_rate = rate
 
     def _start(self) -> None:
         """Begin all rows that wait for nothing, and take what peers have sent that are ahead."""
@@ -217,15 +203,14 @@ class Run:
             self.later(now + at_most_s, self._give_up_turn, row)
             return
         content = as_bytes(self.buffers.content(send.chunk, send.version))
-        rate, start, priority = math.inf, 0.0, send.priority
+        rate, start = math.inf, 0.0
         if self.pace is not None:
             rate = send.rate / self.pace
-            priority = 0.0 if self.timed else priority  # the one that is most behind goes first
             # where the plan gives starts, the bucket is full then, and what is late catches up
             start = self.start + send.start_s * self.pace - AHEAD_S if self.timed else time.monotonic()
         for peer in send.to:
             c = self.connection(peer, send.subflow)
-            c.outgoing.add(Outgoing(row, content, rate, priority, start, len(c.lanes)))
+            c.outgoing.add(Outgoing(row, content, rate, send.priority, start, len(c.lanes)))
             self.active.update(c.lanes)
 
     def _end_turns(self) -> None:

@@ -83,14 +83,13 @@ class Connection:
         heard_at: when the peer last sent anything, by the monotonic clock.
         low: the bytes that must have come before the selector tells.
         most_rate: bytes/s to which the kernel keeps the connection where the plan does not say; infinite for no limit.
-        now_rate: what the kernel keeps it to while it has a part of that.
         most_unsent: the bytes that may wait in the kernel for their first transmission; 0 for the kernel's default.
         channel: what protects the bytes; None where nothing does, and ``sock`` is a plain socket.
         closed: why nothing more can be received; None while the connection is open. closed_by: the number of the
             error, 0 at the end of the stream.
         broken: whether nothing more can be sent; bytes that the peer sent before may still arrive.
         ahead: the first frame of a later run, which is taken when that run begins.
-        parked, parked_at: the first frame of a row that has come before its turn, and when it came.
+        parked: the first frame of a row that has come before its turn.
         place, due: where in its transfer the piece that is being received begins, and its frame's bytes from there.
         outgoing, under_way, events: of this run: the transfers to send, those whose last segment is being sent and the
             value of ``sent_bytes`` at its end, and what the selector looks for.
@@ -113,7 +112,7 @@ class Connection:
         self.read = memoryview(bytearray(READ_BYTES))
         self.at = self.end = 0
         self.low = 1
-        self.most_rate = self.now_rate = math.inf
+        self.most_rate = math.inf
         self.most_unsent = 0
         self.frame: Frame | None = None
         self.target = memoryview(b"")
@@ -131,7 +130,6 @@ class Connection:
         self.outgoing, self.events = outgoing, 0
         self.under_way: deque[tuple[Outgoing, int]] = deque()
         self.parked: Frame | None = None
-        self.parked_at = 0.0
         self.heard_at = time.monotonic()
 
     @property

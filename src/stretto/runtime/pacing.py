@@ -16,8 +16,7 @@ import heapq
 import math
 import socket
 import struct
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -43,20 +42,9 @@ CATCH_UP = 1.25
 """Times the largest rate of the plan that the kernel lets a connection send at, so that what is late catches up,"""
 HEADERS = 1.02
 """but at most this many times what the links carry: packets have headers (benchmarks/wire.py)."""
-LANES_ROOM = 1.05
-"""Times what lanes carried that the kernel lets them send at. 1.25 of it keeps the queue of a link that loses packets
-full: a round trip of 100 ms then takes 200, and at 2.5, where two pairs share the link, Linux's BBR takes a fifth of
-packets lost for a policer (benchmarks/torch_wan.py --only lossy --sites)."""
-REACHED, BBR_REACHED, REACHED_S = 0.96, 0.9, 1.0
-"""Lanes that send at ``REACHED`` of their limit for these seconds, at least, are held back by it: the limit is then
-``LANES_ROOM`` times as high. BBR, which slows down for one round trip of eight, reaches 0.95; so it is also enough to
-reach ``BBR_REACHED`` where no queue builds up. In less time what the kernel keeps would count for too much."""
-LOOK_AGAIN = 1.25
-"""Times the limit of the run before, above which a lane looks for its rate anew. A quarter more BBR finds in 1 s."""
-NO_QUEUE = 1.25
-"""Times the shortest round trip up to which the usual one shows no queue. A full queue of 50 ms doubles 50 ms."""
-ROUND_TRIP, SHORTEST_TRIP = slice(68, 72), slice(148, 152)
-"""Where Linux's ``struct tcp_info`` has ``tcpi_rtt`` and ``tcpi_min_rtt``."""
+REACHED, REACHED_S = 0.93, 1.0
+"""Lanes that send at this share of their limit for these seconds, at least, are held back by it. At the rate that was
+measured they send at 0.8 of it; in less time what the kernel keeps would count for too much."""
 _MAX_PACING_RATE = 47  # Python's socket module does not name the option
 
 
@@ -67,50 +55,22 @@ def limit_rate(sock: Wire, rate: float) -> None:
         sock.setsockopt(socket.SOL_SOCKET, _MAX_PACING_RATE, struct.pack("Q", number))
 
 
-def look_again(sock: Wire) -> None:
-    """Let BBR look for the rate of a TCP connection anew, as it does at first; other congestion controls go on.
-
-    It takes a connection that may send twice as fast from now on several seconds to notice: every eighth round trip it
-    tries a quarter more.
-    """
-    if sock.family == socket.AF_UNIX:
-        return
-    now = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)
-    if now.rstrip(b"\0") == b"bbr":
-        for name in (b"reno", now):
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name)
-
-
 def lane_rate(rate: float, connections: int) -> float:
     """Bytes/s that each of several connections may send at which together carried ``rate``.
 
     Each is kept to little more than its share. Otherwise all of them fill the queues of the network until packets are
     lost, and who loses the last packets of a transfer waits for them several round trips.
     """
-    return LANES_ROOM * rate / connections
+    return CATCH_UP * rate / connections
 
 
-def queues(socks: Iterable[Wire]) -> bool:
-    """Whether what was sent over these TCP connections had to wait in a queue of the network, as far as the kernel
-    tells: in the median of them."""
-    infos = [sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, SHORTEST_TRIP.stop) for sock in socks]
-    if any(len(info) < SHORTEST_TRIP.stop for info in infos):
-        return True
-    trips = [[int.from_bytes(info[part], sys.byteorder) for part in (ROUND_TRIP, SHORTEST_TRIP)] for info in infos]
-    return bool(np.median([usual / max(shortest, 1) for usual, shortest in trips]) > NO_QUEUE)
-
-
-def raised(most_rate: float, sent_bytes: int, seconds: float, queued: bool = True) -> float:
+def raised(most_rate: float, sent_bytes: int, seconds: float) -> float:
     """The rate to which connections are kept from now on, after they sent these bytes in these seconds.
 
-    What is held back by the limit shows that less was measured than the network gives: the limit goes up.
-
-    Args:
-        queued: whether a queue of the network was seen (:func:`queues`).
+    What reaches ``REACHED`` of the limit shows that less was measured than the network gives: the limit goes up.
     """
-    share = REACHED if queued else BBR_REACHED
-    reached = seconds >= REACHED_S and sent_bytes >= share * most_rate * seconds
-    return LANES_ROOM * most_rate if reached else most_rate
+    reached = seconds >= REACHED_S and sent_bytes >= REACHED * most_rate * seconds
+    return CATCH_UP * most_rate if reached else most_rate
 
 
 def largest_rate(sends: Sequence[Send], timed: bool) -> float:
