@@ -322,7 +322,10 @@ class Run:
         if c.events:
             self.selector.unregister(c.sock)
             c.events = 0
-        if c.peer in self.peers and self.pending() and (c.main.done < self.number or self.needs(c)):
+        of_peer = [x for x in self.connections if x.peer == c.peer]
+        if c.said_bye and any(x.closed is None and not x.stopped for x in of_peer):
+            return  # the peer has left; what it sent before on another connection may still be under way
+        if c.peer in self.peers and self.pending() and (c.main.done < self.number or any(map(self.needs, of_peer))):
             self.fail(c.peer, why)
 
     def needs(self, c: Connection) -> bool:
