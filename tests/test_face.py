@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import stretto as st
+from stretto.model.telemetry import Telemetry
 
 OLD_PATHS = (
     "from stretto.topology import Topology, make_topology",
@@ -63,7 +64,7 @@ def test_functions_of_the_face_and_modules_of_the_same_name_live_together(order)
     run(programs[order])
 
 
-@pytest.mark.parametrize("name", ["verify", "simulate", "topology", "collective", "plan"])
+@pytest.mark.parametrize("name", ["verify", "simulate", "topology", "collective", "plan", "replan"])
 def test_a_name_of_the_face_is_its_function_after_its_module_was_imported(name):
     run(
         f"import stretto, sys, importlib\nmodule = importlib.import_module('stretto.{name}')\n"
@@ -261,3 +262,17 @@ def test_the_command_line_and_the_library_make_the_same_plan(command, request_, 
     done = CliRunner().invoke(app, ["plan", *command, "-o", str(path)])
     assert done.exit_code == 0, done.output
     assert st.load(path).digest() == request_().digest()
+
+
+def test_news_of_a_network_are_a_file_what_it_holds_or_telemetry(tmp_path):
+    plan = st.plan("allgather", "ring:4", shard="1MB", planner="mtegcca")
+    news = {"at": "10us", "links": [{"src": "gpu0", "dst": "gpu1", "bandwidth": "1GB/s"}]}
+    (tmp_path / "news.json").write_text(json.dumps(news))
+    (slow,) = np.flatnonzero((plan.topology.src == 0) & (plan.topology.dst == 1))
+    given = (tmp_path / "news.json", news, Telemetry(at_s=1e-5, bandwidth={int(slow): 1e9}))
+    rests = [st.replan(plan, each).plan for each in given]
+    assert len({rest.digest() for rest in rests}) == 1
+    assert rests[0].verify() and rests[0].topology.bandwidth[slow] == 1e9
+    assert st.replan(plan, news, at=plan.simulate().completion_s).plan is None
+    with pytest.raises(st.InputError, match="there is no node 'x'"):
+        st.replan(plan, {"down": ["x"]})

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import pytest
 
 import stretto as st
-from stretto.report.figures import MOST_ROWS
+from stretto.report import figures
+from stretto.report.figures import MOST_ROWS, TURN, WIDTH_IN
 
-pytest.importorskip("matplotlib", reason="matplotlib is missing: pip install 'stretto[figures]'")
+colors = pytest.importorskip("matplotlib.colors", reason="matplotlib is missing: pip install 'stretto[figures]'")
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +39,24 @@ def test_the_links_that_carry_most_have_a_bar_for_each_transfer(plan):
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["copy", "sum", "no plan beats"]
 
 
+def test_a_plan_over_optical_planes_has_a_row_a_plane_and_a_bar_a_turn():
+    plan = st.plan("allreduce", "optical:8,2", size="16MB", planner="rabenseifner+swot")
+    axes = plan.figure().axes[0]
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["plane 0", "plane 1"]
+    colours = [colors.to_hex(bar.get_facecolor()[0]) for bar in axes.collections]
+    timeline = plan.simulate()
+    assert colours.count(TURN) == (timeline.turn_end_s > timeline.turn_start_s).sum() > 0
+    end = max(path.get_extents().x1 for bar in axes.collections for path in bar.get_paths())
+    assert end == pytest.approx(1e6 * timeline.completion_s)
+
+
+@pytest.mark.parametrize("kind", ["links", "timeline"])
+def test_a_figure_is_as_wide_as_a_column(plan, tmp_path, kind):
+    plan.figure(tmp_path / "a.svg", kind=kind)
+    width = re.search(r'<svg [^>]*width="([\d.]+)pt"', (tmp_path / "a.svg").read_text())
+    assert float(width[1]) <= 72 * WIDTH_IN + 15  # the margin around a saved figure
+
+
 def test_the_curve_of_what_is_received_ends_at_the_completion_with_everything(plan):
     curve = plan.figure(kind="timeline").axes[0].lines[0]
     assert curve.get_xdata()[-1] == pytest.approx(1e3 * plan.simulate().completion_s)
@@ -57,13 +77,14 @@ def test_a_map_has_the_labels_of_the_drawing(tmp_path):
     assert {"Denver", "Seattle"} <= {text.get_text() for text in figure.axes[0].texts}
 
 
-def test_what_cannot_be_drawn_is_refused(plan, tmp_path):
+def test_what_cannot_be_drawn_is_refused(plan, tmp_path, monkeypatch):
     with pytest.raises(st.InputError, match="written is"):
         plan.figure(tmp_path / "a.html")
     with pytest.raises(st.InputError, match="there are links, timeline, map"):
         plan.figure(kind="gantt")
-    with pytest.raises(st.Unsupported, match="needs links"):
-        st.plan("allreduce", "optical:4,2", size="1MB", planner="swot").figure()
+    monkeypatch.setattr(figures, "MOST_BARS", 2)
+    with pytest.raises(st.Unsupported, match="draws up to 2 transfers"):
+        plan.figure()
 
 
 def test_without_matplotlib_it_says_what_to_install(plan, monkeypatch):

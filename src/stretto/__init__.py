@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         load,
         order,
         plan,
+        replan,
         simulate,
         topology,
         verify,
@@ -54,7 +55,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Bound", "Collective", "Comparison", "Front", "Infeasible", "InputError", "Order", "PeerFailed", "Plan",
     "StrettoError", "Timeline", "Topology", "Unsupported", "Verdict", "Workload", "bound", "collective", "compare",
-    "compose", "front", "load", "order", "plan", "simulate", "topology", "verify", "workload",
+    "compose", "front", "load", "order", "plan", "replan", "simulate", "topology", "verify", "workload",
 ]  # fmt: skip
 
 _FACE = dict.fromkeys(__all__, "face") | {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Exit, Option
@@ -168,21 +167,17 @@ def replan(
     as_json: arguments.Json = False,
 ) -> None:
     """Plan what is left of a plan again, on the network as it is now."""
-    from ..choose import replan
     from ..face import of_model
+    from ..face import replan as replan_rest
     from ..formats import PLAN, check_writable
-    from ..formats.telemetry import read_telemetry
-    from ..model.units import parse_time
 
     if output is not None:
         check_writable(output, PLAN)
     old = read_verified(file, as_json)
-    news = read_telemetry(telemetry, old.topology, old.workload.chunk_count)
-    if at is not None:
-        news = replace(news, at_s=parse_time(at, "--at"))
-    done = replan.replan(
-        old, news, planner=planner, seed=seed, effort=effort, time_limit_s=time_limit, options=given_options(option)
-    )
+    done = replan_rest(
+        old, telemetry, at=at, planner=planner, seed=seed, effort=effort, time_limit=time_limit,
+        options=given_options(option),
+    )  # fmt: skip
     data: dict[str, Any] = {}
     if done.plan is not None:
         plan = of_model(done.plan)

@@ -4,7 +4,7 @@ Everything here is a thin call into the rooms below.
 
     objects       Plan and Topology: those of the model, with methods that need rooms above the model
     requests      topology, compose, collective, workload
-    planning      plan, load, verify, simulate, bound
+    planning      plan, replan, load, verify, simulate, bound
     comparison    compare, Comparison
     ordering      order, Order: the numbering of machines for libraries with fixed rings and trees
     front         front, Front: plans that trade time for money
@@ -18,10 +18,10 @@ from .comparison import Comparison, compare
 from .front import Front, front
 from .objects import Plan, Topology, draw, of_model
 from .ordering import Order, order
-from .planning import bound, load, plan, simulate, verify
+from .planning import bound, load, plan, replan, simulate, verify
 from .requests import collective, compose, request_topology, topology, workload
 
 __all__ = [
     "Comparison", "Front", "Order", "Plan", "Topology", "bound", "collective", "compare", "compose", "draw", "front",
-    "load", "of_model", "order", "plan", "request_topology", "simulate", "topology", "verify", "workload",
+    "load", "of_model", "order", "plan", "replan", "request_topology", "simulate", "topology", "verify", "workload",
 ]  # fmt: skip

@@ -96,14 +96,15 @@ class Plan(_plan.Plan):
 
         Args:
             path: where to write it, too: .pdf, .svg or .png.
-            kind: ``links``, when each of the busiest links carries; ``timeline``, what ranks have received over time;
-                ``map``, the network.
+            kind: ``links``, when each of the busiest links carries, or each optical plane; ``timeline``, what ranks
+                have received over time; ``map``, the network.
         Raises:
             StrettoError: the plan is not correct, has too much to draw, or the file cannot be written.
         """
-        from ..report.figures import delivered_figure, links_figure, map_figure, write_figure
+        from ..report.figures import delivered_figure, links_figure, map_figure, planes_figure, write_figure
+        from ..report.planes import uses_planes
 
-        timed = {"links": links_figure, "timeline": delivered_figure}
+        timed = {"links": planes_figure if uses_planes(self) else links_figure, "timeline": delivered_figure}
         if kind not in (*timed, "map"):
             raise InputError(f"there is no kind {kind!r}; there are links, timeline, map", "kind")
         finding = self.verify().finding

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..model import plan as _plan
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from ..bounds import Bound
+    from ..choose.replan import Replanned
     from ..model.targets import Target
+    from ..model.telemetry import Telemetry
     from ..model.timeline import Timeline
     from ..planners import Progress
     from ..schedule.kept import Kept
@@ -82,6 +85,46 @@ def plan(
         )  # fmt: skip
 
     return of_model(make(None) if target is None else exportable(make, find_target(target)))
+
+
+def replan(
+    plan: _plan.Plan,
+    news: str | os.PathLike[str] | Mapping[str, Any] | Telemetry,
+    *,
+    at: str | float | None = None,
+    planner: str | None = None,
+    seed: int = 0,
+    effort: str | None = None,
+    time_limit: str | float | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Replanned:
+    """Plan what is left of a plan again, on the network as it is now.
+
+    ``st.replan(plan, {"at": "5ms", "links": [{"src": "a", "dst": "b", "bandwidth": "1GB/s"}]}).plan``
+
+    Args:
+        news: what has changed: a telemetry file, or what such a file holds (docs: replanning).
+        at: moment of the change, in the plan's time. Default: the moment that the news give.
+        planner: the planner to use. Default: the planner that made the original plan, or ``auto``.
+        seed, effort, time_limit, options: as for :func:`plan`; the effort is normal by default.
+    Raises:
+        InputError: an argument is wrong. Unsupported: a sum needs a rank that cannot be reached.
+    """
+    from ..choose import replan as replanning
+    from ..formats.telemetry import parse_telemetry, read_telemetry
+
+    chunks = plan.workload.chunk_count
+    if isinstance(news, (str, os.PathLike)):
+        news = read_telemetry(os.fspath(news), plan.topology, chunks)
+    elif isinstance(news, Mapping):
+        news = parse_telemetry(news, plan.topology, chunks, "news")
+    if at is not None:
+        news = replace(news, at_s=parse_time(at, "at"))
+    limit_s = None if time_limit is None else parse_time(time_limit, "time limit")
+    done = replanning.replan(
+        plan, news, planner=planner, seed=seed, effort=effort, time_limit_s=limit_s, options=options
+    )
+    return done if done.plan is None else replace(done, plan=of_model(done.plan))
 
 
 def load(path: str | os.PathLike[str]) -> Plan:

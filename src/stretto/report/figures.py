@@ -2,6 +2,7 @@
 
     map_figure          a topology: as :mod:`.drawing` draws it, by servers and switches or on a map
     links_figure        when each of the busiest links carries, sums and copies told apart
+    planes_figure       when each optical plane carries, by matching, and when it turns
     delivered_figure    what ranks have received over time, beside the lower bound
     sizes_figure        completion over the lower bound, over sizes, a line a planner
 
@@ -29,6 +30,7 @@ from ..model.units import format_bandwidth, format_size, format_time
 from .critical import hop_times
 from .data import delivered
 from .drawing import scene_of
+from .planes import plane_rows
 from .scene import KIND_COLOURS, Scene, Widths
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ MAP_WIDTH_IN = 7.0
 """Width of a map, inches: both columns, so that its labels have 5 points or more."""
 
 MOST_ROWS = 16
-"""Links that :func:`links_figure` shows, the busiest."""
+"""Links that :func:`links_figure` shows, the busiest, and planes that :func:`planes_figure` shows."""
 
 MOST_BARS = 20_000
 """Bars that :func:`links_figure` draws: a PDF of more takes seconds to open."""
@@ -53,7 +55,7 @@ STYLE = {
     "legend.frameon": False, "xtick.major.width": 0.6, "ytick.major.width": 0.6, "lines.linewidth": 1.0,
     "lines.markersize": 3.5, "pdf.fonttype": 42, "svg.fonttype": "none", "svg.hashsalt": "stretto", "savefig.dpi": 300,
 }  # fmt: skip
-COPY, SUM, MARK, LAND, EDGE = "#0072b2", "#d55e00", "#009e73", "#eef1f4", "#cfd6de"
+COPY, SUM, MARK, LAND, EDGE, TURN = "#0072b2", "#d55e00", "#009e73", "#eef1f4", "#cfd6de", "#c3cad3"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 MARKS = "osD^vP*X"
 
@@ -98,15 +100,13 @@ def links_figure(timeline: Timeline, bound_s: float) -> Figure:
     Args:
         bound_s: the time that no plan can beat, which is marked.
     Raises:
-        Unsupported: the plan has no links (planes alone), or more bars than can be drawn.
+        Unsupported: there are more bars than can be drawn.
     """
     plan, net = timeline.plan, timeline.plan.topology
-    if not net.link_count:
-        raise Unsupported("a figure of links needs links, and there are only planes")
     use = timeline.link_use
     rows = [int(i) for i in np.sort(np.argsort(-use, kind="stable")[:MOST_ROWS]) if use[i] > 0]
     begin, end = hop_times(timeline)
-    unit, name = _unit(timeline.completion_s)
+    unit, _ = _unit(timeline.completion_s)
     sums = plan.op[plan.route.owners] != 0
     if (count := int(np.isin(plan.route.values, rows).sum())) > MOST_BARS:
         raise Unsupported(f"a figure of links draws up to {MOST_BARS:,} transfers, and there are {count:,}")
@@ -120,14 +120,45 @@ def links_figure(timeline: Timeline, bound_s: float) -> Figure:
                 bars = np.column_stack([begin[here], (end - begin)[here]]) * unit
                 axes.broken_barh(bars.tolist(), (y - 0.36, 0.72), facecolors=colour, edgecolor="white", linewidth=0.2)
         labels = [f"{net.link_name(i)}, {format_bandwidth(float(net.bandwidth[i]))}" for i in rows]
-        axes.set_yticks(range(len(rows)), labels)
-        axes.set(ylim=(len(rows) - 0.4, -0.6), xlim=(0, timeline.completion_s * unit * 1.02), xlabel=f"time ({name})")
-        axes.tick_params(axis="y", length=0)
         kinds = [(COPY, "copy", ~sums), (SUM, "sum", sums)]
-        handles: list[Any] = [Patch(color=colour, label=words) for colour, words, some in kinds if some.any()]
-        handles.append(axes.axvline(bound_s * unit, color=MARK, linestyle="--", label="no plan beats"))
-        axes.legend(handles=handles, loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=3)
+        drawn = np.isin(plan.route.values, rows)
+        handles = [Patch(color=colour, label=words) for colour, words, some in kinds if (some & drawn).any()]
+        _finish_rows(axes, labels, handles, timeline.completion_s, bound_s)
     return figure
+
+
+def planes_figure(timeline: Timeline, bound_s: float) -> Figure:
+    """A row for each optical plane: a bar for each step that it carries, and one for each turn.
+
+    Steps over the same matching have the same colour; colours are used again after seven matchings.
+
+    Args:
+        bound_s: the time that no plan can beat, which is marked.
+    """
+    rows = plane_rows(timeline)[:MOST_ROWS]
+    unit, _ = _unit(timeline.completion_s)
+    with _style():
+        from matplotlib.patches import Patch
+
+        figure, axes = _axes(WIDTH_IN, 0.7 + 0.16 * len(rows))
+        for y, row in enumerate(rows):
+            for begin, end, matching, _ in row["parts"]:
+                colour, half = (TURN, 0.18) if matching < 0 else (COLOURS[matching % len(COLOURS)], 0.36)
+                bar = [(begin * unit, (end - begin) * unit)]
+                axes.broken_barh(bar, (y - half, 2 * half), facecolors=colour, edgecolor="white", linewidth=0.2)
+        handles = [Patch(color=COLOURS[0], label="carries, by matching"), Patch(color=TURN, label="turns")]
+        _finish_rows(axes, [row["name"] for row in rows], handles, timeline.completion_s, bound_s)
+    return figure
+
+
+def _finish_rows(axes: Axes, labels: Sequence[str], handles: list[Any], completion_s: float, bound_s: float) -> None:
+    """Label the rows and the axis of time, mark the lower bound, and explain the colours."""
+    unit, name = _unit(completion_s)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set(ylim=(len(labels) - 0.4, -0.6), xlim=(0, completion_s * unit * 1.02), xlabel=f"time ({name})")
+    axes.tick_params(axis="y", length=0)
+    mark = axes.axvline(bound_s * unit, color=MARK, linestyle="--", label="no plan beats")
+    axes.legend(handles=[*handles, mark], loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3)
 
 
 def delivered_figure(timeline: Timeline, bound_s: float) -> Figure:
@@ -145,7 +176,7 @@ def delivered_figure(timeline: Timeline, bound_s: float) -> Figure:
         axes.plot(np.concatenate(([0.0], moments)) * unit, share, color=COPY, drawstyle="steps-post", label=planner)
         axes.plot([0, bound_s * unit], [0, 100], color=MARK, linestyle="--", label="evenly until the bound")
         axes.set(xlabel=f"time ({name})", ylabel="received (%)", ylim=(0, 103), xlim=(0, None))
-        axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=2)
+        axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2)
     return figure
 
 
