@@ -38,6 +38,7 @@ def fresh(monkeypatch, tmp_path):
     """As in a new process on a new machine."""
     monkeypatch.setattr(kernels, "_COMPILED", {})
     monkeypatch.setattr(kernels, "_INNER", {})
+    monkeypatch.setattr(kernels, "_ASKED", {})
     monkeypatch.delenv("STRETTO_KERNELS", raising=False)
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     return tmp_path
@@ -55,6 +56,11 @@ def test_middling_work_is_interpreted_until_it_was_compiled_once(fresh):
     assert not compiled(100_000)
     (fresh / "paths.all_pairs-1.py311.nbi").touch()
     assert compiled(100_000)
+
+
+def test_many_calls_that_each_ask_for_little_are_compiled_in_the_end(fresh):
+    asked = [compiled(100_000) for _ in range(12)]
+    assert asked == [False] * 9 + [True] * 3
 
 
 def test_large_work_is_compiled_and_then_all_of_it(fresh):
@@ -78,7 +84,7 @@ def test_small_work_compiles_no_function_that_was_not_compiled_before(fresh, mon
     starts = np.arange(3), np.arange(2)
     far = at_speed(paths.distances, 10_000_000)(*path, *starts)
     assert "compiling kernel paths" in capfd.readouterr().err
-    for made in (kernels._COMPILED, kernels._INNER):  # as in the next process
+    for made in (kernels._COMPILED, kernels._INNER, kernels._ASKED):  # as in the next process
         made.clear()
     assert at_speed(paths.distances, 100_000)(*path, *starts).tolist() == far.tolist()
     assert at_speed(paths.all_pairs, 100_000)(*path).tolist() == far.tolist()
@@ -92,7 +98,7 @@ def test_whether_a_kernel_is_ready_is_found_out_without_compiling_it(fresh, monk
     assert not kernels.ready(matching.components, *edges) and not capfd.readouterr().err
     at_speed(matching.components, 10_000_000)(*edges)
     assert kernels.ready(matching.components, *edges)
-    for made in (kernels._COMPILED, kernels._INNER):  # as in the next process
+    for made in (kernels._COMPILED, kernels._INNER, kernels._ASKED):  # as in the next process
         made.clear()
     assert kernels.ready(matching.components, *edges)
     assert not kernels.ready(matching.components, edges[0].astype(np.int64), *edges[1:])
@@ -140,6 +146,22 @@ def test_what_is_kept_of_a_kernel_is_stale_when_one_changes_that_it_calls(monkey
         stamps.append(module.match._cache._cache_file._source_stamp)
         assert module.noise.py_func.__module__.endswith("compiled_draws")
     assert stamps[0] != stamps[1]
+
+
+def test_code_of_an_older_source_is_gone_before_an_index_names_the_newer(fresh, monkeypatch):
+    monkeypatch.setattr(numba.config, "CACHE_DIR", str(fresh))
+    monkeypatch.setenv("STRETTO_KERNELS", "compiled")
+    edges = np.array([0], dtype=np.int32), np.array([1], dtype=np.int32)
+    at_speed(matching.components, 1)(*edges, 2)
+    (code,) = fresh.rglob("matching.components*.nbc")
+    kernels._COMPILED.clear()
+    kernels._INNER.clear()
+    file = kernels._inner(matching.__name__).components._cache._cache_file
+    file._source_stamp = "of a newer source"
+    there = []
+    monkeypatch.setattr(file, "_save_data", lambda *_: there.append(code.exists()))  # where a reader could come between
+    assert at_speed(matching.components, 1)(*edges, 2).tolist() == [0, 0]
+    assert there == [False] and file._load_index()
 
 
 def test_compiled_code_that_names_a_class_that_is_gone_is_compiled_anew(fresh, monkeypatch):

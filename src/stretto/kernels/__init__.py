@@ -27,10 +27,10 @@ from typing import Any, TypeVar
 from ..model.errors import InputError
 
 COMPILE_FROM = 60_000
-"""Steps of a kernel's inner loop from which loading compiled code (about a second) is quicker than interpreting."""
+"""Steps of a module's inner loops, of all calls so far, from which loading its compiled code (about a second) pays."""
 
 COMPILE_COLD_FROM = 1_000_000
-"""The same for a kernel that was never compiled on this machine (compiling takes about ten seconds)."""
+"""The same for a module that was never compiled on this machine (compiling takes about ten seconds)."""
 
 COMPILE_MORE_FROM = 5_000
 """The same once this process has loaded Numba for another kernel: loading one more takes hundredths of a second."""
@@ -56,6 +56,9 @@ _COMPILED: dict[str, dict[str, tuple[Callable[..., Any], Callable[..., Any]]]] =
 """By full name of a kernel module and name of a function: the function compiled, where a call compiles it if that was
 never done; and the same, but interpreted as long as compiling would have to come first."""
 
+_ASKED: dict[str, float] = {}
+"""By full name of a kernel module: the steps for which this process has asked so far."""
+
 _INTERPRETED: ContextVar[bool] = ContextVar("interpreted", default=False)
 """Whether this thread is inside :func:`interpreted`."""
 
@@ -64,9 +67,10 @@ _INNER: dict[str, ModuleType] = {}
 
 
 def at_speed(kernel: Kernel, work: float) -> Kernel:
-    """The function ``kernel``, compiled if ``work`` steps of its inner loop make that pay.
+    """The function ``kernel``, compiled if ``work`` steps of its inner loop make that pay, with those asked for before.
 
-    Once its module is compiled, the compiled function serves work of any size, since it costs nothing more.
+    Once its module is compiled, the compiled function serves work of any size, since it costs nothing more. As steps of
+    earlier calls count, a process loses at most about as much by interpreting as compiling would have cost it.
 
     Raises:
         InputError: ``STRETTO_KERNELS`` is set to something else than auto, python or compiled.
@@ -77,13 +81,14 @@ def at_speed(kernel: Kernel, work: float) -> Kernel:
     if mode not in ("auto", "python", "compiled"):
         raise InputError(f"{mode!r} is neither python nor compiled", "STRETTO_KERNELS")
     module = kernel.__module__
-    if mode == "python" or (mode == "auto" and not _pays(module, work)):
+    asked = _ASKED[module] = _ASKED.get(module, 0.0) + work
+    if mode == "python" or (mode == "auto" and not _pays(module, asked)):
         return kernel
     if module not in _COMPILED:
         with _counted():
             _COMPILED[module] = _compiled(module)
     compiled, if_ready = _COMPILED[module][kernel.__name__]
-    return compiled if mode == "compiled" or work >= COMPILE_COLD_FROM else if_ready  # type: ignore[return-value]
+    return compiled if mode == "compiled" or asked >= COMPILE_COLD_FROM else if_ready  # type: ignore[return-value]
 
 
 def ready(kernel: Callable[..., Any], *arguments: Any) -> bool:
@@ -120,10 +125,10 @@ def interpreted() -> Iterator[None]:
         _INTERPRETED.reset(token)
 
 
-def _pays(module: str, work: float) -> bool:
-    """Whether compiled code, loading included, is the faster way."""
+def _pays(module: str, asked: float) -> bool:
+    """Whether compiled code, loading included, is the faster way for the steps that were asked for in all."""
     least = COMPILE_MORE_FROM if _COMPILED else COMPILE_FROM
-    return module in _COMPILED or work >= COMPILE_COLD_FROM or (work >= least and _is_cached(module))
+    return module in _COMPILED or asked >= COMPILE_COLD_FROM or (asked >= least and _is_cached(module))
 
 
 def _is_cached(module: str) -> bool:
@@ -175,6 +180,7 @@ def _inner(module: str) -> ModuleType:
         file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
         if file is not None:
             file._load_index = partial(_index_of, file._load_index)
+            file._save_index = partial(_write_index, file, file._save_index)
         if stamps and file is not None:
             # Numba notices changes of a function's own file, but not of the files of functions that it calls
             file._source_stamp = file._source_stamp, stamps
@@ -239,6 +245,17 @@ def _index_of(load: Callable[[], dict[Any, str]]) -> dict[Any, str]:
         return load()
     except (AttributeError, ImportError):
         return {}
+
+
+def _write_index(file: Any, save: Callable[[dict[Any, str]], None], index: dict[Any, str]) -> None:
+    """Write the index of kept code; Numba writes the code that it names last after it, and calls it by number.
+
+    Code of an older source may still have that number. Who reads the new index would run it, before it is replaced.
+    """
+    for name in list(index.values())[-1:]:
+        with suppress(FileNotFoundError):
+            os.unlink(file._data_path(name))
+    save(index)
 
 
 def _is_kernel(value: object) -> bool:
