@@ -61,11 +61,13 @@ picture: $(STAMP) ## draw the pictures of the README and of the docs
 	$(BIN)/stretto topologies zoo:Geant2012 --plot docs/pictures/map.svg
 	cd docs/pictures/planners && grep -h '^    stretto' ../../understand/planners/*.md | PATH="$(CURDIR)/$(BIN):$$PATH" sh -e && rm -f *.parquet
 
+# the first process that crashes ends the run: xdist 3.8 would wait for ever for tests that it had completed
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadgroup --max-worker-restart=0 -q
 test: $(RAY_STAMP) $(KERNEL_STAMP) ## run the tests
-	$(BIN)/python -m pytest -n auto --dist loadgroup -q --durations=12
+	$(PYTEST) --durations=12
 
 quick: $(KERNEL_STAMP) ## run the tests that find most faults in a minute
-	STRETTO_EXAMPLES=5 $(BIN)/python -m pytest -n auto --dist loadgroup -q $(addprefix tests/, $(QUICK))
+	STRETTO_EXAMPLES=5 $(PYTEST) $(addprefix tests/, $(QUICK))
 
 check: $(STAMP) ## lint, format and types
 	$(BIN)/ruff check src tests benchmarks examples

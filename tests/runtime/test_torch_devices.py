@@ -26,7 +26,6 @@ RANKS = 4
 def made(ranks: int = RANKS) -> list:
     from stretto.torch.group import StrettoGroup
 
-    fake_device.set_up()
     store, timeout = dist.HashStore(), timedelta(seconds=60)
     return [StrettoGroup(store, rank, ranks, list(range(ranks)), timeout) for rank in range(ranks)]
 
@@ -34,6 +33,12 @@ def made(ranks: int = RANKS) -> list:
 def leave(groups: list) -> None:
     with ThreadPoolExecutor(RANKS) as pool:
         list(pool.map(lambda g: g.abort(), groups))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def device():
+    """The device, which any of these tests may be the first of its process to use."""
+    return fake_device.set_up()
 
 
 @pytest.fixture(scope="module")
@@ -230,13 +235,12 @@ def test_a_rank_that_leaves_is_named_where_the_executor_moves_all(monkeypatch):
     leave(ranks)
 
 
-def test_each_type_of_devices_has_the_backend_that_the_program_names(tmp_path, monkeypatch):
+def test_each_type_of_devices_has_the_backend_that_the_program_names(device, tmp_path, monkeypatch):
     import torch.distributed.checkpoint as checkpoint
 
     import stretto.torch
 
     monkeypatch.setenv("STRETTO_TOPOLOGY", "")
-    device = fake_device.set_up()
     for config, on_cpu, on_device in (
         ("cpu:stretto,fake:gloo", "stretto", "gloo"),
         ("fake:gloo,cpu:stretto", "stretto", "gloo"),
@@ -309,7 +313,6 @@ class Recorder(dist.ProcessGroup):
 def test_a_batch_of_messages_is_one_operation_of_a_backend_beside(monkeypatch):
     import stretto.torch  # noqa: F401
 
-    fake_device.set_up()
     monkeypatch.setenv("STRETTO_TOPOLOGY", "")
     dist.Backend.register_backend("recorder", Recorder, devices=["fake"])
     dist.init_process_group("cpu:stretto,fake:recorder", store=dist.HashStore(), rank=0, world_size=1)

@@ -342,12 +342,19 @@ def test_an_instance_that_is_not_the_leader_reads_and_says_who_writes(cluster):
         served.stop()
 
 
+def leads(client) -> None:
+    """Wait until an instance leads."""
+    until = time.monotonic() + 60
+    while not client.health()["leader"]:
+        assert time.monotonic() < until, "it does not begin to lead"
+        time.sleep(0.05)
+
+
 def test_a_leader_that_stands_still_is_followed_on_sqlite_too(cluster):
     served = Served(cluster.data, *cluster.options, "--gone-after", 1)
     try:
         with cluster.leader.standing_still():
-            while not cluster.client(served=served).health()["leader"]:
-                time.sleep(0.05)
+            leads(cluster.client(served=served))
             assert cluster.client(served=served).put_job("third", JOB)["version"] == 1
         status, _, content = cluster.send("PUT", "/jobs/third", {**JOB, "weight": 2})
         assert (status, json.loads(content)["error"]["leader"]) == (409, served.url)
@@ -355,8 +362,7 @@ def test_a_leader_that_stands_still_is_followed_on_sqlite_too(cluster):
         assert not cluster.client().health()["leader"]
     finally:
         served.stop()
-    while not cluster.client().health()["leader"]:
-        time.sleep(0.05)
+    leads(cluster.client())
 
 
 def test_the_api_says_what_it_is_and_counts_what_it_does(cluster):
