@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from ..model.arrays import Ragged
 from ..model.errors import Unsupported
-from .thrift import Long, Reader, varint, written
+from .protobuf import varint
+from .thrift import Long, Reader, written
 
 Column = NDArray[Any] | Ragged
 """Numbers, one a row; or a list of numbers a row."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from .protobuf import varint  # Thrift's compact protocol writes numbers the same way
+
 I32, I64, BINARY, LIST, STRUCT = 5, 6, 8, 9, 12
 MOST_DEPTH = 16
 """Structs and lists within each other at most: a damaged file must not exhaust Python's stack."""
@@ -52,16 +54,6 @@ def _write(out: bytearray, value: Any) -> None:
             _write(out, each)
     else:
         out += written(value)
-
-
-def varint(value: int) -> bytes:
-    """A number from 0 on, seven bits a byte, the lowest first."""
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 class Reader:

@@ -39,8 +39,8 @@ def page_scene(topology: Topology) -> dict[str, Any] | None:
     """The drawing of a cluster by its structure as data, which a page draws and colours; None for other networks.
 
     Returns:
-        ``at`` the place of each node that is drawn, ``frames`` the boxes of servers, ``dashed`` lines from servers that
-        are not drawn, ``bends`` of links that go around, ``labels`` that are no names of nodes.
+        ``at``: the place of each node that is drawn. ``frames``: the boxes of servers. ``dashed``: lines that lead to
+        servers which are not drawn. ``bends``: where links go around others. ``labels``: texts beside those of nodes.
     """
     structure = None if topology.planes or _on_earth(topology) else structure_of(topology)
     if structure is None:
