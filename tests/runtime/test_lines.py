@@ -122,7 +122,7 @@ def test_a_group_that_receives_nothing_holds_up_no_other_one(monkeypatch):
 def test_a_group_that_ends_in_the_middle_of_a_message_leaves_the_others_alone(monkeypatch):
     monkeypatch.setattr(message_frames, "PIECE_BYTES", 1 << 14)
     with world(monkeypatch, 2) as (ends, stays):
-        got = torch.zeros(1 << 24)  # 4096 pieces: the group ends before their end, even if this thread rests for a while
+        got = torch.zeros(1 << 24)  # 4096 pieces, so that the group ends before
         waits = ends[1].recv([got], 0, 7)
         sent = ends[0].send([torch.ones(1 << 24)], 1, 7)
         ends[1].abort()
