@@ -201,7 +201,7 @@ def test_windows_are_found_again_and_no_plan_beats_them_with_switches_either(see
 
 
 def test_what_enters_a_server_by_a_switch_is_stored_later():
-    # 18 receipts of 10 KB over ten NICs; see docs/understand/bounds.md
+    # 18 receipts of 10 KB over ten NICs; see docs/contributors/bounds.md
     net = load_topology("ndv2:10")
     c = make_collective("allreduce", net, shard_bytes=1000)
     best = best_parts(net, c)
