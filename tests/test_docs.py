@@ -25,7 +25,7 @@ LEFT_OUT = {
     ("study",): "minutes; tests/test_studies.py runs a part of each",
     ("emulate",): "needs root; tests/test_emulator.py",
     ("measure",): "needs hosts; tests/test_measure.py",
-    ("warm",): "a minute of compiling; tests/test_kept.py",
+    ("warm",): "a minute of compiling; tests/test_kernels.py",
     ("ui",): "serves until it is stopped",
     ("serve",): "serves until it is stopped; tests/service/test_controller.py",
     ("networks",): "asks a controller; tests/service/test_controller.py",
