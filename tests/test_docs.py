@@ -193,3 +193,15 @@ def test_the_source_files_that_a_page_names_are_there(page):
     files = [f"/{path.relative_to(ROOT).as_posix()}" for folder in folders for path in (ROOT / folder).rglob("*.py")]
     wanted = set(mentions) - READERS_FILES
     assert not {name for name in wanted if not any(file.endswith(f"/{name}") for file in files)}
+
+
+def test_the_glossary_explains_each_word_once_and_the_words_of_the_model():
+    text = (ROOT / "docs" / "understand" / "glossary.md").read_text()
+    cells = re.findall(r"^\| ([^|]+) \| [^|]+ \|$", text, flags=re.M)
+    words = [word for cell in cells if cell not in ("word", "---") for word in cell.split(", ")]
+    assert len(words) == len(set(words))
+    model = {"topology", "link", "node", "accelerator", "router", "switch", "site", "rank", "collective", "chunk"}
+    model |= {"workload", "algorithm", "step", "transfer", "route", "flow", "plane", "circuit", "reconfiguration"}
+    model |= {"plan", "timeline", "completion", "bound", "planning time", "message", "effort", "target", "order"}
+    model |= {"symmetry", "controller", "planner", "refiner", "verifier", "simulator", "lowering", "telemetry"}
+    assert not model - set(words)
