@@ -14,7 +14,7 @@ from stretto.model.errors import Unsupported
 from stretto.model.extras import require
 
 ROOT = Path(__file__).parents[1]
-LEFT_OUT = ("ortools", "pandas", "plotly", "pyarrow", "topohub")
+LEFT_OUT = ("ortools", "pandas", "pyarrow", "topohub")
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_without_extras_the_commands_of_the_readme_work(folder):
         ("plan allgather -t ring:3 --size 3KB -p teccl", "ortools", "solvers"),
         ("plan alltoall -t optical:4,1 --size 1MB -p pairwise+swot-milp --option solver=cbc", "ortools", "solvers"),
         ("topologies zoo:Geant2012", "topohub", "zoo"),
-        ("study swot -o out", "ortools, plotly, pyarrow", "studies"),
+        ("study swot -o out", "ortools, pyarrow", "studies"),
     ],
 )
 def test_what_needs_an_extra_says_so_in_one_line(folder, line, package, extra):

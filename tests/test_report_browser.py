@@ -238,8 +238,8 @@ def test_pages_fit_a_telephone(browser, study_page):
     drawn(browser)
     assert wider_than_the_screen(browser) <= 0
     legend_ends, chart_ends = browser.execute_script(
-        "const chart = document.querySelector('.js-plotly-plot'), legend = chart.querySelector('.legend');"
-        "return [legend, chart.parentElement].map(e => e.getBoundingClientRect().bottom);"
+        "const chart = document.querySelector('.chart'), legend = chart.querySelector('.keys');"
+        "return [legend, chart].map(e => e.getBoundingClientRect().bottom);"
     )
     assert legend_ends <= chart_ends
 
@@ -247,16 +247,33 @@ def test_pages_fit_a_telephone(browser, study_page):
 def test_hovering_a_chart_of_a_study_compares_with_what_was_published(browser, study_page):
     from selenium.webdriver.common.action_chains import ActionChains
 
-    browser.get(study_page.as_uri())
-    drawn(browser)
-    plot = browser.find_element("css selector", ".js-plotly-plot .nsewdrag")
-    ActionChains(browser).move_to_element(plot).perform()
-    said = browser.execute_async_script(
-        "const done = arguments[0], label = () => document.querySelector('.hoverlayer .legend');"
-        "const wait = () => label() ? done(label().textContent) : requestAnimationFrame(wait); wait();"
-    )
+    visit(browser, study_page)
+    chart = browser.find_element("css selector", ".chart svg[role=img]")
+    ActionChains(browser).move_to_element(chart).perform()
+    said = browser.find_element("id", "tip").text
     assert "shortest path (published)" in said
-    assert "scale-ccl :" in said
+    assert "scale-ccl: " in said
+    assert said.splitlines()[0].endswith("MB")
+
+
+def test_a_scheme_is_hidden_in_all_charts_of_a_study_and_the_address_says_so(browser, study_page):
+    shapes = "return [...document.querySelectorAll('.chart svg[role=img]')].map(e => e.querySelectorAll('path').length)"
+    visit(browser, study_page)
+    before = browser.execute_script(shapes)
+    assert len(before) > 1
+    browser.find_element("css selector", ".keys button[data-name='scale-ccl']").click()
+    after = browser.execute_script(shapes)
+    assert all(a < b for a, b in zip(after, before, strict=True))
+    said = browser.execute_script("return location.hash.slice(1)")
+    assert said == "hide=scale-ccl"
+    visit(browser, study_page, said)
+    assert browser.execute_script(shapes) == after
+
+
+def test_the_charts_of_a_study_need_no_package(study_page):
+    text = study_page.read_text(encoding="utf-8")
+    assert "plotly" not in text.lower()
+    assert len(text) < 200_000
 
 
 # --- the timeline of a large plan -----------------------------------------------------------------

@@ -268,7 +268,7 @@ def test_a_page_may_have_boxes_a_scheme(tmp_path):
     study = few(find_study("scale-ccl"), lambda c: c.scheme == "scale-ccl" and "table 1, 1" in c.figures)
     write_study(run_study(study), study, str(tmp_path))
     page = (tmp_path / "index.html").read_text()
-    assert '"type":"box"' in page and "SCALE-CCL" in page
+    assert '"kind":"box"' in page and "SCALE-CCL" in page
 
 
 # --- SWOT ---------------------------------------------------------------------------------------

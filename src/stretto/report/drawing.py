@@ -1,7 +1,7 @@
 """A topology as SVG: a cluster by its servers and switches, a WAN on a map, any other network node by node.
 
 The drawing is our own SVG: it needs rows, boxes, labels and paths, and no library among our dependencies lays out a
-cluster by its structure (Plotly draws charts; Graphviz would be a program to install).
+cluster by its structure (Graphviz would be a program to install).
 """
 
 from __future__ import annotations

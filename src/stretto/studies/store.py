@@ -21,8 +21,8 @@ from .cell import Outcome
 from .identity import PACKAGES
 from .model import Row
 
-NEEDED = ("ortools", "plotly", "pyarrow")
-"""Packages for the papers' programs, the page of figures, and the table."""
+NEEDED = ("ortools", "pyarrow")
+"""Packages for the papers' programs, and the table."""
 MOST_PARTS = 1000
 TEXT = ("key", "study", "scheme", "topology", "where", "collective", "planner", "options", "failed", "code", "row",
         "python", *PACKAGES)  # fmt: skip

@@ -51,7 +51,8 @@ function element(tag, text, attributes) {
 function tip(event, text) {
   const e = $("tip");
   if (!event) { e.style.opacity = 0; return; }
-  e.textContent = text; e.style.opacity = 1;
+  if (Array.isArray(text)) e.replaceChildren(...text); else e.textContent = text;
+  e.style.opacity = 1;
   const b = e.getBoundingClientRect();
   e.style.left = Math.max(4, Math.min(event.clientX + 14, innerWidth - b.width - 8)) + "px";
   e.style.top = Math.max(4, Math.min(event.clientY + 16, innerHeight - b.height - 8)) + "px";
