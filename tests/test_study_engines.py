@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import select
@@ -19,7 +18,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import study_cells
-from stretto.cli.studying import progress_bar
 from stretto.model.errors import InputError
 from stretto.studies import Cell, Store, Study, run_study
 from stretto.studies.engines import Processes
@@ -186,23 +184,6 @@ def test_a_torn_part_counts_as_not_run_and_half_written_ones_are_removed(tmp_pat
     with Store(str(tmp_path), "some") as store:
         assert not list(tmp_path.glob("cells/.x*"))
         assert run_study(study(*cells(2)), store=store)["cells"]["run"] == 2
-
-
-def test_people_see_how_many_are_done_and_how_long_the_rest_takes(monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    monkeypatch.setattr(sys, "stderr", seen := Terminal())
-    monkeypatch.setenv("COLUMNS", "150")
-    monkeypatch.setenv("TERM", "xterm")
-    with progress_bar() as tell:
-        tell(2, 4, "found")
-        tell(3, 4, "a cell on ring:4")
-    assert all(words in seen.getvalue() for words in ("3/4", "a cell on ring:4", "left"))
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with progress_bar() as tell:
-        assert tell is None
 
 
 def test_a_folder_has_one_writer_and_a_foreign_table_is_refused(tmp_path):

@@ -26,6 +26,7 @@ from ..model.targets import TARGETS, find_target
 from ..model.timeline import Timeline
 from ..model.topology import Topology
 from ..model.units import format_size, format_time
+from ..planners import Progress
 from ..simulate import simulate
 from .programs import BrokenPromise, Written, read_back, runnable, without
 from .spans import TOLERANCE, Probe, Span, spans
@@ -41,11 +42,15 @@ ALIGNMENT_BYTES = 16
 """Bytes that a chunk has at least where programs are compared."""
 
 
-def write_table(table: Tuning, topology: Topology, format: Exporter, folder: str) -> list[dict[str, Any]]:
+def write_table(
+    table: Tuning, topology: Topology, format: Exporter, folder: str, progress: Progress | None = None
+) -> list[dict[str, Any]]:
     """Write the programs of a table and ``index.json`` into a folder, all of them or, on an error, none.
 
     Files of an earlier export, which its ``index.json`` names, are removed.
 
+    Args:
+        progress: told which row of the table is being written.
     Returns:
         the entries of ``index.json``, see docs/reference/tuning.md.
     Raises:
@@ -58,7 +63,7 @@ def write_table(table: Tuning, topology: Topology, format: Exporter, folder: str
     new = not os.path.exists(folder)
     make_folder(folder)
     try:
-        return _write_all(table, topology, format, folder)
+        return _write_all(table, topology, format, folder, progress)
     except BaseException:
         if new:
             with suppress(OSError):
@@ -66,9 +71,16 @@ def write_table(table: Tuning, topology: Topology, format: Exporter, folder: str
         raise
 
 
-def _write_all(table: Tuning, topology: Topology, format: Exporter, folder: str) -> list[dict[str, Any]]:
+def _write_all(
+    table: Tuning, topology: Topology, format: Exporter, folder: str, progress: Progress | None
+) -> list[dict[str, Any]]:
+    entries: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(prefix=".export.", dir=folder) as made:
-        entries = [entry for row in table.ranges for entry in _Row(table, row, topology, format, made).write()]
+        for number, row in enumerate(table.ranges):
+            writer = _Row(table, row, topology, format, made)
+            if progress is not None:
+                progress(number, len(table.ranges), writer.title)
+            entries += writer.write()
         if all(entry["file"] is None for entry in entries):
             raise Unsupported(f"{format.name} can hold none of its plans: {entries[0]['failed']}")
         text = json.dumps({"topology": table.spec, "files": entries}, indent=1) + "\n"

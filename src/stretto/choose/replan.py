@@ -22,7 +22,7 @@ from ..model.plan import Plan
 from ..model.reach import reachable_from
 from ..model.telemetry import Telemetry, updated
 from ..model.topology import Topology
-from ..planners import find, registered, run_planner
+from ..planners import Progress, find, registered, run_planner
 from ..simulate import simulate
 from .holdings import Held, held_after
 
@@ -62,6 +62,7 @@ def replan(
     effort: str | None = None,
     time_limit_s: float | None = None,
     options: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
 ) -> Replanned:
     """Plan what is left of a plan's workload on the network as it is now.
 
@@ -73,6 +74,7 @@ def replan(
         seed: as in :func:`~stretto.planners.run_planner`.
         time_limit_s: as in :func:`~stretto.planners.run_planner`.
         options: as in :func:`~stretto.planners.run_planner`.
+        progress: as in :func:`~stretto.planners.run_planner`.
     Raises:
         Unsupported: a rank whose contribution a sum needs cannot be reached, or ``held`` is given where there are sums.
     """
@@ -100,8 +102,9 @@ def replan(
 
     def planned(workload: Workload) -> Plan:
         return run_planner(
-            spec, topology, workload, seed=seed, effort=effort or "normal", time_limit_s=time_limit_s, options=options
-        )
+            spec, topology, workload, seed=seed, effort=effort or "normal", time_limit_s=time_limit_s, options=options,
+            progress=progress,
+        )  # fmt: skip
 
     cuts = find(spec.partition("+")[0]).cuts
     ranks = topology.accelerators[alive[topology.accelerators]]

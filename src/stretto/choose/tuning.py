@@ -26,6 +26,7 @@ from ..model.kinds import KINDS
 from ..model.plan import Plan
 from ..model.targets import Target, find_target
 from ..model.topology import Topology
+from ..model.units import format_size
 from ..planners import Progress, asked_by, find, run_planner
 from ..schedule.best import Answer, ask, best_of, completion_s
 from ..schedule.fitting import refuse
@@ -183,9 +184,11 @@ def tune(
         if goal is not None:
             refuse(goal, topology, Workload((make_collective(kind, topology, ordered[0], root=root),)))
         for k, size in enumerate(ordered):
-            if progress is not None:
-                progress(i * len(ordered) + k, len(collectives) * len(ordered), kind)
-            for candidate in candidates:
+            for place, candidate in enumerate(candidates):
+                if progress is not None:
+                    asked = (i * len(ordered) + k) * len(candidates) + place
+                    what = f"{kind} of {format_size(size)} by {candidate[0]}"
+                    progress(asked, len(collectives) * len(ordered) * len(candidates), what)
                 race.answer(candidate, size)
         ranges += _ranges(race, candidates, ordered)
     return Tuning(spec, digest_of(topology), seed, root, ranks_only, tuple(ranges), target)

@@ -30,6 +30,7 @@ from .listing import planners, topologies
 from .measuring import measure
 from .ordering import order
 from .planning import compare, plan, replan
+from .progress import shown
 from .running import emulate, run
 from .serving import serve
 from .studying import study
@@ -134,7 +135,7 @@ def main() -> None:
     atexit.register(gc.freeze)
     # a message says what is wrong, not how NumPy came across it
     warnings.simplefilter("ignore", RuntimeWarning)
-    with interruptible(), _errors_in_one_line():
+    with interruptible(), _errors_in_one_line(), shown(sys.argv[1:]):
         code = app(sys.argv[1:] or ["--help"], prog_name="stretto", standalone_mode=False)
         if code == INTERRUPTED:  # what newer versions of typer make of it
             raise KeyboardInterrupt

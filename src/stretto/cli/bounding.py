@@ -8,6 +8,7 @@ from typer import Option
 
 from . import arguments
 from .output import answer, show_bounds
+from .progress import doing
 from .work import read_request
 
 MOST_TREE_STEPS = 4e6
@@ -100,7 +101,9 @@ def bound(
     from ..report.facts import request_facts
 
     net, workload = read_request(collective, topology, size, shard, demand, jobs, chunks=chunks or 1, root=root)
+    doing("computing lower bounds")
     limits = bounds(net, workload, whole_chunks=bool(chunks))
+    doing("searching certificates and the link to widen")
     best_s, total = limits[0].seconds, sum(c.size_bytes for c in workload.collectives)
     data = request_facts(net, workload) | {
         "bound_s": best_s,

@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from ..model.errors import StrettoError, Unsupported
 from . import arguments
 from .output import answer, print_line
+from .progress import doing
 
 LINKS_CHANGE = "links change"
 """Instead of an option: the first link of the topology is faster after a microsecond."""
@@ -97,6 +98,7 @@ def warm(as_json: arguments.Json = False) -> None:
     from multiprocessing import Process
 
     began = time.monotonic()
+    doing("compiling kernels, about a minute")
     # two processes begin at either end of the list, and neither compiles what the other has
     processes = [Process(target=_compile, args=(requests,)) for requests in (REQUESTS, REQUESTS[::-1])]
     for process in processes:

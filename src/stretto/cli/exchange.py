@@ -10,7 +10,8 @@ from typer import Argument, Exit, Option
 from ..model.errors import Fault, InputError
 from . import arguments
 from .output import answer, print_line, show_summary
-from .work import accept, chosen_ranks, find_format, read_verified, refuse, show_progress
+from .progress import doing, show_progress
+from .work import accept, chosen_ranks, find_format, read_verified, refuse
 
 if TYPE_CHECKING:
     from ..formats import Exporter
@@ -33,8 +34,8 @@ def report(
     for i, file in enumerate(files):
         show_progress(i, len(files), file)
         plans.append(read_verified(file, as_json))
+    doing(f"drawing {output}")
     draw(output, plans)
-    show_progress(len(files), len(files), "done")
     answer(as_json, {"file": output, "plans": len(files)}, lambda: print_line(f"wrote {output}"))
 
 
@@ -90,7 +91,9 @@ def export(
     check_ending(output, (format.ending, *(("et",) if format.ending == "chakra" else ())))
     plan = read_verified(file, as_json)
     chosen = {} if ranks is None else {"ranks": chosen_ranks(ranks, len(nodes_of_ranks(plan)))}
+    doing("simulating")
     timeline = run(plan)
+    doing(f"writing {output}")
     data: dict[str, Any] = {"file": output, "format": format.name, "notes": []} | chosen
     said = _times(timeline, format, data, as_json)
     data["notes"] += format.write(timeline, output, **chosen) or ()
@@ -169,6 +172,7 @@ def import_(
     if topology is None and format.topology is None:
         raise InputError("give the topology that the schedule is for", "-t")
     try:
+        doing(f"reading {file}")
         net = face.request_topology(topology or (format.topology(file) if format.topology else ""))
         kind = (collective or format.collectives[0],) if format.collectives else ()
         plan = face.of_model(format.read(file, net, Size(*given), *kind))

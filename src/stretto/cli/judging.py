@@ -9,6 +9,7 @@ from typer import Option
 
 from . import arguments
 from .output import answer, print_line, print_table, show_summary, time_rows
+from .progress import doing
 from .work import accept, judge, judge_changed, read_verified
 
 
@@ -84,6 +85,7 @@ def show(
     from ..model.units import format_size, format_time
     from ..report.facts import listed, plan_facts
 
+    doing(f"reading {file}")
     timeline, limits = judge(load(file))
     subject = timeline.plan
     names = subject.topology.names

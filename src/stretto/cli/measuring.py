@@ -13,7 +13,7 @@ from typer import Option
 from ..model.errors import InputError, PeerFailed, StrettoError
 from . import arguments
 from .output import answer, print_line, print_table
-from .work import show_progress
+from .progress import show_progress
 
 if TYPE_CHECKING:
     from ..runtime.probe import Effort

@@ -10,7 +10,8 @@ from typer import Option
 from ..model.errors import InputError
 from . import arguments
 from .output import answer, message_rows, print_line, print_table
-from .work import find_format, show_progress
+from .progress import doing
+from .work import find_format
 
 if TYPE_CHECKING:
     from ..face import Order
@@ -87,12 +88,11 @@ def order(
 
         find_format(FILES, to or "json", "--to")
     net = face.request_topology(topology)
-    show_progress(0, 1, "searching")
+    doing(f"searching the order of machines of {topology}")
     found = face.order(
         net, library, collective, size, groups=groups, root=root, given=_present(present), machines=machines, gpus=gpus,
         effort=effort,
     )  # fmt: skip
-    show_progress(1, 1, "done")
     data: dict[str, Any] = found.to_json() | message_facts(net)
     data |= {"planning_s": time.monotonic() - began, "planning_cpu_s": time.process_time() - cpu}
     if output is not None:

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from . import progress
+
 if TYPE_CHECKING:
     from ..face import Comparison, Front
 
@@ -14,6 +16,7 @@ MOST_DIGITS = 12
 
 
 def answer(as_json: bool, data: dict[str, Any], show: Callable[[], None]) -> None:
+    progress.clear()
     if as_json:
         import json
 
@@ -23,6 +26,7 @@ def answer(as_json: bool, data: dict[str, Any], show: Callable[[], None]) -> Non
 
 
 def print_line(text: str) -> None:
+    progress.clear()
     sys.stdout.write(text + "\n")
 
 
@@ -33,6 +37,7 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
     from rich.table import Table
     from rich.text import Text
 
+    progress.clear()
     console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
     least = [max(map(_longest_word, column)) for column in zip(header, *rows, strict=True)]
     if len(header) > 2 and sum(least) + 3 * len(least) + 1 > console.width:  # three between columns

@@ -9,7 +9,8 @@ from typer import Exit, Option
 from ..model.errors import InputError, StrettoError
 from . import arguments
 from .output import answer, print_line, show_comparison, show_summary
-from .work import accept, chunk_count, given_options, judge, read_request, read_verified, requested, show_progress
+from .progress import doing, show_progress
+from .work import accept, chunk_count, given_options, judge, read_request, read_verified, requested
 
 if TYPE_CHECKING:
     from ..face import Front, Topology
@@ -138,6 +139,7 @@ def compare(
     if not any(comparison.plans):
         raise StrettoError(f"no planner serves this: {comparison[0]['failed']}")
     if output is not None:
+        doing(f"drawing {output}")
         comparison.report(output)
     data = {"rows": list(comparison)} | ({"file": output} if output else {})
     answer(as_json, data, lambda: show_comparison(comparison, output))
@@ -174,9 +176,10 @@ def replan(
     if output is not None:
         check_writable(output, PLAN)
     old = read_verified(file, as_json)
+    doing("planning what is left")
     done = replan_rest(
         old, telemetry, at=at, planner=planner, seed=seed, effort=effort, time_limit=time_limit,
-        options=given_options(option),
+        options=given_options(option), progress=show_progress,
     )  # fmt: skip
     data: dict[str, Any] = {}
     if done.plan is not None:

@@ -12,7 +12,8 @@ from typer import Argument, Exit, Option
 from ..model.errors import InputError
 from . import arguments, protecting, recording
 from .output import answer, message_rows, print_line, print_table
-from .work import accept, given_options, read_request, read_verified, show_progress
+from .progress import doing, show_progress
+from .work import accept, given_options, read_request, read_verified
 
 if TYPE_CHECKING:
     from ..model.plan import Plan
@@ -100,6 +101,7 @@ def run(
     request = Request(topology, size, shard, demand, planner, chunks, root, option, seed, effort, time_limit)
     message_s = MESSAGE_S / (paced or 1.0)
     plan = _plan(subject, request, message_s, as_json)
+    doing(f"running {plan.transfer_count} transfers among processes")
     began = time.monotonic()
     outcome = run_local(
         plan,
@@ -165,6 +167,7 @@ def emulate(
         # processes take as long for a message in stretched time
         plan = _plan(subject, request, MESSAGE_S / scaling.time, as_json)
         scaling = emulator.fitting(plan, scale, shrink)
+    doing(f"running {plan.transfer_count} transfers on the emulated network")
     run = emulator.emulate(plan, scaling, timeout, seed)
     arrived: list[dict[str, Any]] = [
         {

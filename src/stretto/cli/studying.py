@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option
@@ -15,9 +12,10 @@ from typer import Argument, Exit, Option
 from ..model.errors import InputError, Unsupported
 from . import arguments
 from .output import answer, print_line, print_table
+from .progress import doing, show_progress
 
 if TYPE_CHECKING:
-    from ..studies import Progress, Study
+    from ..studies import Study
     from ..studies.engines import Engine
 
 MOST_ROWS = 60
@@ -72,13 +70,14 @@ def study(
     results, written = [], []
     for one in chosen:
         folder = os.path.join(home, one.name) if name == "all" else home
-        with Store(folder, one.name) as store, progress_bar() as progress:
+        with Store(folder, one.name) as store:
             if fresh:
                 store.clear()
             result = run_study(
-                one, full=full, emulate=emulate, seed=seed, progress=progress, engine=runner, store=store,
+                one, full=full, emulate=emulate, seed=seed, progress=show_progress, engine=runner, store=store,
                 retry_failed=retry_failed,
             )  # fmt: skip
+            doing(f"writing the page of {one.name}")
             files = [*write_study(result, one, folder), str(store.whole)]
         results.append(result | {"files": files})
         written += files
@@ -163,31 +162,6 @@ def _engine(text: str, jobs: int | None) -> Engine:
 
         return OnRay(None if text == "ray" else text, jobs)
     raise InputError(f"{text!r} is neither local, ray nor ray://HOST:PORT", "--engine")
-
-
-@contextmanager
-def progress_bar() -> Iterator[Progress | None]:
-    """A progress bar on stderr with the time left; None if stderr is no terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich import progress
-    from rich.console import Console
-
-    columns = (
-        progress.BarColumn(), progress.MofNCompleteColumn(), progress.TimeElapsedColumn(), progress.TextColumn("left"),
-        progress.TimeRemainingColumn(), progress.TextColumn("{task.description}"),
-    )  # fmt: skip
-    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", start=False)
-
-        def tell(done: int, total: int, what: str) -> None:
-            if not bar.tasks[0].started:  # cells that the folder held already say nothing about the speed
-                bar.update(task, completed=done, total=total)
-                bar.start_task(task)
-            bar.update(task, completed=done, total=total, description=what)
-
-        yield tell
 
 
 def _show(result: dict[str, Any], one: Study, files: list[str]) -> None:

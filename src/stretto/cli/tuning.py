@@ -9,7 +9,8 @@ from typer import Argument, Exit, Option
 from ..model.errors import InputError
 from . import arguments
 from .output import answer, print_line, print_table
-from .work import chunk_count, show_progress
+from .progress import doing, show_progress
+from .work import chunk_count
 
 if TYPE_CHECKING:
     from ..choose.tuning import Tuning
@@ -65,7 +66,6 @@ def tune(
         planners=planners.split(",") if planners else None, chunks=[chunk_count(text) for text in chunks.split(",")],
         root=root, seed=seed, ranks_only=ranks_only, target=target, progress=show_progress,
     )  # fmt: skip
-    show_progress(1, 1, "done")
     data = tuning.to_json(table)
     if output is not None:
         with atomic_file(output) as file:
@@ -99,12 +99,13 @@ def export_table(file: str, format: Exporter, folder: str, as_json: bool) -> Non
     from ..choose.tuning import read_tuning
     from ..topologies import assume_messages, load_topology
 
+    doing(f"reading {file}")
     table = read_tuning(file)
     net = assume_messages(load_topology(table.spec))
     table.check(net, file)
     data: dict[str, Any] = {"folder": folder, "format": format.name}
     try:
-        files = write_table(table, net, format, folder)
+        files = write_table(table, net, format, folder, show_progress)
     except BrokenPromise as broken:
         said = str(broken)
         hint = "" if table.target else f"; `stretto tune --for {format.name}` makes a table of what it takes"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -12,6 +10,7 @@ import typer
 
 from ..model.errors import Fault, InputError, nearest
 from .output import answer, print_line
+from .progress import doing
 
 if TYPE_CHECKING:
     from ..bounds import Bound
@@ -31,7 +30,9 @@ def read_request(
     from .. import face
 
     asked = requested(collectives, size, shard, demand, jobs)
+    doing(f"reading the network {topology}")
     net = face.request_topology(topology)
+    doing("planning")
     return net, face.workload(asked, net, size, shard=shard, demand=demand, **how)
 
 
@@ -98,7 +99,9 @@ def chunk_count(text: str) -> int:
 
 def accept(plan: Plan, as_json: bool) -> None:
     """Refuse a plan that is not correct (exit code 1), since its times mean nothing."""
+    doing(f"verifying {plan.transfer_count} transfers")
     finding = plan.verify().finding
+    doing("simulating")
     if finding is not None:
         data = {"verified": False, "finding": asdict(finding), "transfers": plan.transfer_count}
         answer(as_json, data, lambda: print_line(f"not correct [{finding.code}]: {finding.message}"))
@@ -117,6 +120,7 @@ def read_verified(file: str, as_json: bool) -> Plan:
     """The plan in a file, refused if it is not correct."""
     from ..face import load
 
+    doing(f"reading {file}")
     plan = load(file)
     accept(plan, as_json)
     return plan
@@ -126,14 +130,19 @@ def judge(plan: Plan, barriers: bool = True) -> tuple[Timeline, tuple[Bound, ...
     """How long a plan takes, and its lower bounds."""
     from ..bounds import bounds
 
-    return plan.simulate(barriers=barriers), bounds(plan.topology, plan.workload)
+    doing("simulating")
+    timeline = plan.simulate(barriers=barriers)
+    doing("computing lower bounds")
+    return timeline, bounds(plan.topology, plan.workload)
 
 
 def judge_changed(plan: Plan, changes: str, barriers: bool) -> tuple[Timeline, tuple[Bound, ...]]:
     """The same on a network whose bandwidths change as a file says, whatever the plan was made for."""
     from ..bounds import bounds
 
+    doing("simulating")
     timeline = plan.simulate(barriers=barriers, changes=changes)
+    doing("computing lower bounds")
     return timeline, bounds(timeline.plan.topology, plan.workload)
 
 
@@ -150,14 +159,3 @@ def write_topology(net: model.Topology, to: str | None, output: str | None) -> d
     with atomic_file(output) as file:
         file.write(text)
     return {"file": output, "format": to}
-
-
-_STARTED = time.monotonic()
-
-
-def show_progress(done: int, total: int, what: str) -> None:
-    """One line on stderr, for a person who has waited for more than a second."""
-    if not sys.stderr.isatty() or time.monotonic() - _STARTED < 1.0:
-        return
-    sys.stderr.write("\r\033[K" + (f"{what} ({done}/{total})" if done < total else ""))
-    sys.stderr.flush()

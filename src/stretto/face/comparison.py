@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -181,10 +182,16 @@ def compare(
     tell: Progress = progress or (lambda done, total, what: None)
     answers: list[tuple[dict[str, Any], Plan | None]] = []
     for i, (amount, count, spec) in enumerate(cells):
-        tell(i, len(cells), f"{spec}, {amount}")
-        answers.append(_cell(collectives, net, spec, progress, how | {name: amount, "chunks": count}))
+        tell(i, len(cells), what := f"{spec}, {amount}")
+        inner = None if progress is None else partial(_within, tell, i, len(cells), what)
+        answers.append(_cell(collectives, net, spec, inner, how | {name: amount, "chunks": count}))
     tell(len(cells), len(cells), "done")
     return Comparison(tuple(row for row, _ in answers), tuple(plan for _, plan in answers))
+
+
+def _within(tell: Progress, done: int, total: int, outer: str, part: int, parts: int, what: str) -> None:
+    """Tell the progress of one cell as that of the comparison."""
+    tell(done, total, f"{outer}: {what}")
 
 
 def _cell(

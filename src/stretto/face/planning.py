@@ -97,6 +97,7 @@ def replan(
     effort: str | None = None,
     time_limit: str | float | None = None,
     options: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
 ) -> Replanned:
     """Plan what is left of a plan again, on the network as it is now.
 
@@ -106,7 +107,7 @@ def replan(
         news: what has changed: a telemetry file, or what such a file holds (docs: replanning).
         at: moment of the change, in the plan's time. Default: the moment that the news give.
         planner: the planner to use. Default: the planner that made the original plan, or ``auto``.
-        seed, effort, time_limit, options: as for :func:`plan`; the effort is normal by default.
+        seed, effort, time_limit, options, progress: as for :func:`plan`; the effort is normal by default.
     Raises:
         InputError: an argument is wrong. Unsupported: a sum needs a rank that cannot be reached.
     """
@@ -122,8 +123,9 @@ def replan(
         news = replace(news, at_s=parse_time(at, "at"))
     limit_s = None if time_limit is None else parse_time(time_limit, "time limit")
     done = replanning.replan(
-        plan, news, planner=planner, seed=seed, effort=effort, time_limit_s=limit_s, options=options
-    )
+        plan, news, planner=planner, seed=seed, effort=effort, time_limit_s=limit_s, options=options,
+        progress=progress,
+    )  # fmt: skip
     return done if done.plan is None else replace(done, plan=of_model(done.plan))
 
 

@@ -1,0 +1,155 @@
+"""Progress on stderr, for a person who waits at a terminal: what is being done, for how long, and the time left.
+
+Commands and the library say what they do with :func:`doing` and :func:`show_progress`. A thread draws it in one line
+once a command has taken a second, and again every half second, whether there is news or not. Nothing is drawn where
+stderr is no terminal, and nothing with ``--json``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TextIO
+
+PATIENCE_S = 1.0
+"""Seconds of a command after which progress is drawn."""
+REDRAW_S = 0.5
+
+_ERASE = "\r\033[K"
+
+
+class Progress:
+    """One line on a terminal.
+
+    Args:
+        stream: the terminal.
+        now: seconds of a clock that never goes back.
+    """
+
+    def __init__(self, stream: TextIO, now: Callable[[], float] = time.monotonic) -> None:
+        self._stream, self._now, self._lock, self._process = stream, now, threading.Lock(), os.getpid()
+        self._began_s = now()
+        self._what: str | None = None
+        self._drawn = False
+        self._count(0, 0)
+
+    def _count(self, done: int, total: int) -> None:
+        """Count from here: the speed is that of what is done from now on."""
+        self._first, self._done, self._total = done, done, total
+        self._first_s = self._done_s = self._now()
+
+    def tell(self, done: int, total: int, what: str) -> None:
+        """Say what is being done now, and how many of how many parts are done; ``total`` is 0 if they are not known."""
+        with self._lock:
+            if total != self._total or done < self._done:
+                self._count(done, total)
+            elif done > self._done:
+                self._done, self._done_s = done, self._now()
+            self._what = what if done < total or not total else None
+        self.draw()
+
+    def draw(self) -> None:
+        """Draw the line, if the command has taken long enough."""
+        with self._lock:
+            if self._what is None:
+                self._erase()
+            elif self._now() - self._began_s >= PATIENCE_S and self._process == os.getpid():
+                columns = shutil.get_terminal_size().columns
+                self._stream.write(_ERASE + fitting(self._what, self._facts(), columns - 1))
+                self._stream.flush()
+                self._drawn = True
+
+    def _facts(self) -> str:
+        """How many parts are done, the time since the command began, and the time left."""
+        now = self._now()
+        facts = [f"{self._done}/{self._total}"] if self._total > 1 else []
+        facts.append(rounded(now - self._began_s))
+        left_s = self.left_s()
+        if left_s is not None:
+            facts.append(f"about {rounded(left_s)} left" if left_s >= 1 else "nearly done")
+        return ", ".join(facts)
+
+    def left_s(self) -> float | None:
+        """Seconds left if the parts that are left take as long as those that were done; None if none was counted."""
+        if self._done == self._first:
+            return None
+        each_s = (self._done_s - self._first_s) / (self._done - self._first)
+        return max(0.0, each_s * (self._total - self._done) - (self._now() - self._done_s))
+
+    def clear(self) -> None:
+        """Leave the line to what is printed next, until more is told."""
+        with self._lock:
+            self._what = None
+            self._erase()
+
+    def _erase(self) -> None:
+        if self._drawn and self._process == os.getpid():
+            self._stream.write(_ERASE)
+            self._stream.flush()
+        self._drawn = False
+
+
+def rounded(seconds: float) -> str:
+    """A time as it is said while one waits: ``12 s``, ``3 min``, ``2.5 h``."""
+    if seconds < 99.5:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5970 else f"{seconds / 3600:.1f} h"
+
+
+def fitting(what: str, facts: str, columns: int) -> str:
+    """One line of at most so many columns: facts are kept, and what is being done is cut."""
+    line = f"{what} ({facts})"
+    if len(line) <= columns:
+        return line
+    room = columns - len(facts) - 6
+    return f"{what[:room]}... ({facts})" if room >= 8 else facts[: max(columns, 0)]
+
+
+_shown: Progress | None = None
+
+
+@contextmanager
+def shown(words: Sequence[str]) -> Iterator[None]:
+    """Show progress within a command, unless its ``words`` ask for JSON or stderr is no terminal."""
+    global _shown
+    if "--json" in words or not sys.stderr.isatty():
+        yield
+        return
+    _shown = line = Progress(sys.stderr)
+    ended = threading.Event()
+
+    def redraw() -> None:
+        while not ended.wait(REDRAW_S):
+            line.draw()
+
+    thread = threading.Thread(target=redraw, name="stretto-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        _shown = None
+        ended.set()
+        thread.join()
+        line.clear()
+
+
+def doing(what: str) -> None:
+    """Say what a command does now, where its parts are not counted."""
+    show_progress(0, 0, what)
+
+
+def show_progress(done: int, total: int, what: str) -> None:
+    """Say what is being done, and how many of how many parts are done."""
+    if _shown is not None:
+        _shown.tell(done, total, what)
+
+
+def clear() -> None:
+    """Take the line away, before something is printed."""
+    if _shown is not None:
+        _shown.clear()
