@@ -161,6 +161,12 @@ def test_figure_6_networks_are_planned_near_their_bound(spec, shard, chunks, mos
     assert simulate(plan).completion_s / bounds(net, work)[0].seconds <= most
 
 
+def test_a_branch_does_not_come_back_to_a_switch_that_its_pass_goes_through():
+    net = load_topology("amd:2")
+    work = Workload((make_collective("allgather", net, shard_bytes=10**6, chunks=4),))
+    assert verify(run_planner("mtegcca", net, work, options={"tree": "balanced"})).ok
+
+
 def test_auto_is_never_worse_than_what_it_tries():
     net = load_topology("amd:1")
     work = allgather(net, GB, 2)

@@ -126,7 +126,10 @@ def try_pipe(
 
 
 def branches_off(p: int, last: int, network: Network, rule: Rule, tree: Tree, calendars: Calendars) -> bool:
-    """Whether a pipe that begins as the pass p under way can branch off from it, without a link that is taken then."""
+    """Whether a pipe that begins as the pass p under way can branch off from it, without a link that is taken then.
+
+    It must not come back to a switch of the pass: a transfer passes through each switch once.
+    """
     hops, (_, start, seconds, _) = tree.hops, tree.passes[p]
     branch, pipe = 1, pipe_to(last, hops)
     while branch < len(pipe) and tree.pass_over[hops[pipe[branch]].link] == p:
@@ -140,6 +143,11 @@ def branches_off(p: int, last: int, network: Network, rule: Rule, tree: Tree, ca
         s = gap_in_tree(at, seconds + early, hop.link, calendars, tree.reservations)
         if s - at > EPS * abs(s):
             return False
+        w = network.link_dst[hop.link]
+        if network.kind[w] == SWITCH:
+            for e in range(network.out_offsets[w], network.out_offsets[w + 1]):
+                if tree.pass_over[network.out_links[e]] == p:  # the pass goes on from there
+                    return False
     return True
 
 
