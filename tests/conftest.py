@@ -53,3 +53,13 @@ def pytest_collection_modifyitems(items):
         if item.path.name in SHARED:
             item.add_marker(pytest.mark.xdist_group(item.path.name))
     items.sort(key=lambda item: not any(part in item.nodeid for part in LONG))
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory):
+    """A browser, for all tests of pages."""
+    from page_browser import started
+
+    driver = started(tmp_path_factory.mktemp("browser"))
+    yield driver
+    driver.quit()

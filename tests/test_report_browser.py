@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from page_browser import available, drawn, visit
 from stretto.bounds import bounds
 from stretto.model.collective import Workload, make_collective
 from stretto.planners import run_planner
@@ -22,15 +22,8 @@ from stretto.topologies import load_topology
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.xdist_group("browser"),
-    pytest.mark.skipif(
-        not (shutil.which("chromium") and shutil.which("chromedriver")), reason="chromium or chromedriver is absent"
-    ),
+    pytest.mark.skipif(not available(), reason="chromium or chromedriver is absent"),
 ]
-
-FLAGS = (
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-    "--disable-background-networking", "--disable-component-update", "--window-size=1300,1600",
-)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -68,45 +61,14 @@ def large(tmp_path_factory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def process(tmp_path_factory) -> Iterator:
-    from selenium import webdriver
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium") or ""
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('browser')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(shutil.which("chromedriver")))
-    driver.set_script_timeout(30)
-    yield driver
-    driver.quit()
-
-
 @pytest.fixture
-def browser(process, page: Path) -> Iterator:
-    process.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    process.get("about:blank")
-    process.get_log("performance")
-    visit(process, page)
-    yield process
-    assert [entry["message"] for entry in process.get_log("browser")] == []
-
-
-def visit(driver, page: Path, address: str = "") -> None:
-    """Open a page, as an address's part after # has it, and wait until all of its plan has been read and drawn."""
-    driver.get("about:blank")  # what differs after # alone is no new page
-    driver.get(page.as_uri() + (f"#{address}" if address else ""))
-    driver.execute_async_script(
-        "const done = arguments[0], wait = () => document.body.dataset.ready === 'yes' ? done() : setTimeout(wait, 20);"
-        "wait();"
-    )
-    drawn(driver)
-
-
-def drawn(driver) -> None:
-    """Wait until what was asked for has been drawn."""
-    driver.execute_async_script("const d = arguments[0]; requestAnimationFrame(() => requestAnimationFrame(d));")
+def browser(chromium, page: Path) -> Iterator:
+    chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    chromium.get("about:blank")
+    chromium.get_log("performance")
+    visit(chromium, page)
+    yield chromium
+    assert [entry["message"] for entry in chromium.get_log("browser")] == []
 
 
 def picture(driver, canvas: str) -> str:
@@ -167,7 +129,7 @@ def test_hovering_a_bar_tells_of_its_transfer(browser):
         "const c = document.getElementById('rows'), r = devicePixelRatio, y = 30, copy = document.createElement('canvas');"
         "copy.width = c.width; copy.height = c.height; const g = copy.getContext('2d', {willReadFrequently: true});"
         "g.drawImage(c, 0, 0); const p = g.getImageData(0, y * r, c.width, 1).data;"
-        "for (let x = 136; x < c.width / r; x++) if (p[4 * Math.round(x * r) + 3] > 200) return [x + 2, y]; return [0, 0];"
+        "for (let x = +c.dataset.label + 4; x < c.width / r; x++) if (p[4 * Math.round(x * r) + 3] > 200) return [x + 2, y]; return [0, 0];"
     )
     text = hover(browser, "rows", x, y)
     assert "chunk" in text
@@ -215,7 +177,7 @@ def test_the_comparison_sorts_and_selects(browser):
     assert names == ["ndv2:4", "zoo:Abilene", "torus:12x12"]
     next(h for h in table.find_elements("tag name", "th") if h.text == "transfers").click()
     rows = table.find_elements("css selector", "tbody tr")
-    counts = [int(row.find_elements("tag name", "td")[5].text) for row in rows]
+    counts = [int(row.find_elements("tag name", "td")[5].text.replace(",", "")) for row in rows]
     assert counts == sorted(counts)
     rows[0].click()
     assert "440" in browser.find_element("id", "tiles").text
@@ -282,7 +244,7 @@ COLOURS = (  # how many pixels of each colour the middles of the rows have
     "const c = document.getElementById('rows'), r = devicePixelRatio, copy = document.createElement('canvas'), all = {};"
     "copy.width = c.width; copy.height = c.height; const g = copy.getContext('2d', {willReadFrequently: true});"
     "g.drawImage(c, 0, 0); for (let y = 22 + 7; y < c.height / r; y += 16) {"
-    "const p = g.getImageData(132 * r, y * r, c.width - 141 * r, 1).data;"
+    "const left = +c.dataset.label, p = g.getImageData(left * r, y * r, c.width - (left + 9) * r, 1).data;"
     "for (let i = 0; i < p.length; i += 4) if (p[i + 3]) { const k = [...p.slice(i, i + 3)].join(); all[k] = (all[k] || 0) + 1; } }"
     "return all;"
 )

@@ -24,7 +24,7 @@ from .drawing import page_land, page_scene
 from .facts import message_facts, message_text
 from .hops import hop_data
 from .layout import positions
-from .planes import chain_over_planes, plane_rows, uses_planes
+from .planes import chain_over_planes, planes_data, uses_planes
 
 if TYPE_CHECKING:
     from ..bounds import Bound
@@ -92,7 +92,7 @@ def page_data(timeline: Timeline, bounds: Sequence[Bound]) -> dict[str, Any]:
         "binCount": BINS,
         "delivered": _delivered(drawn, images),
         "path": chain_over_planes(timeline) if uses_planes(plan) else critical_path(drawn),
-        "planes": plane_rows(timeline),
+        **planes_data(timeline),
         "hops": None if drawn is not timeline else hop_data(timeline, shown),
     }
 

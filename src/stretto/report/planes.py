@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..model.arrays import Float64
+from ..model.arrays import Float64, Int64
 from ..model.plan import Plan
 from ..model.timeline import Timeline
 
@@ -17,15 +17,27 @@ def uses_planes(plan: Plan) -> bool:
     return plan.plane is not None and bool((plan.plane >= 0).any())
 
 
+def planes_data(timeline: Timeline) -> dict[str, Any]:
+    """``planes``, see :func:`plane_rows`, and ``matchings``: of each the nodes that its circuits join, from, to, ..."""
+    rows, matchings = _read(timeline)
+    return {"planes": rows, "matchings": [np.ravel(pairs).tolist() for pairs in matchings]}
+
+
 def plane_rows(timeline: Timeline) -> list[dict[str, Any]]:
     """For each plane its transmissions and turns: ``[begin, end, matching, words]``, matching -1 for a turn.
 
     A transmission is everything that the plane carries of one group, latency included. Matchings are
     numbered in the order in which the plan first uses them.
     """
+    return _read(timeline)[0]
+
+
+def _read(timeline: Timeline) -> tuple[list[dict[str, Any]], list[Int64]]:
+    """The rows of planes, and of each matching int64[circuits, 2] its nodes."""
     plan = timeline.plan
     rows: list[dict[str, Any]] = []
     numbers: dict[bytes, int] = {}
+    pairs: list[Int64] = []
     for p, plane in enumerate(plan.topology.planes):
         carried = np.flatnonzero(plan.plane == p) if plan.plane is not None else np.zeros(0, dtype=np.int64)
         group = plan.group[carried] if plan.group is not None else carried
@@ -36,6 +48,9 @@ def plane_rows(timeline: Timeline) -> list[dict[str, Any]]:
             members = carried[group == g]
             now = matchings[int(np.searchsorted(plan.turns.before[turns], members[0], side="right"))]
             number = numbers.setdefault(now.tobytes(), len(numbers))
+            if number == len(pairs):
+                joined = np.flatnonzero(now >= 0)
+                pairs.append(np.column_stack((plane.nodes[joined], plane.nodes[now[joined]])).astype(np.int64))
             total = int(plan.size_bytes[members].sum())
             begin = float(timeline.start_s[members].min())
             end = float(timeline.finish_s[members].max()) + plane.latency_s
@@ -46,7 +61,7 @@ def plane_rows(timeline: Timeline) -> list[dict[str, Any]]:
             if end > begin:
                 parts.append([begin, end, -1, "turns"])
         rows.append({"name": f"plane {p}", "parts": sorted(parts)})
-    return rows
+    return rows, pairs
 
 
 def chain_over_planes(timeline: Timeline) -> dict[str, Any]:

@@ -41,7 +41,7 @@ function drawPlanes(g, w, h, p) {
       g.fillStyle = matching < 0 ? colours.idle : hue(matching); g.fillRect(x, y, width, ROW);
       if (matching < 0) { g.save(); g.beginPath(); g.rect(x, y, width, ROW); g.clip(); g.strokeStyle = colours.card; g.beginPath();
         for (let a = x - ROW; a < x + width; a += 6) { g.moveTo(a, y + ROW); g.lineTo(a + ROW, y); } g.stroke(); g.restore(); }
-      else if (width > 14) { g.fillStyle = colours.card; g.textAlign = "center"; g.fillText(letters(matching), x + width / 2, y + ROW / 2); }
+      else if (width > 14) { g.fillStyle = inkOn(hue(matching)); g.textAlign = "center"; g.fillText(letters(matching), x + width / 2, y + ROW / 2); }
     }
   });
   g.fillStyle = colours.soft; g.textBaseline = "top"; const y = 8 + p.planes.length * (ROW + 6);

@@ -18,6 +18,11 @@ function readColours() {
   colours.dim = colours.classes.map((c) => word(mixed(card, rgb(c), .2)));
   colours.words = Object.fromEntries(["ink", "mark", "hot", "accent"].map((k) => [k, word(rgb(colours[k]))]));
 }
+// black or white, what is easier to read on a colour
+function inkOn(hex) {
+  const [r, g, b] = rgb(hex).map((v) => v / 255).map((v) => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4);
+  return .2126 * r + .7152 * g + .0722 * b > .179 ? "#000000" : "#ffffff";
+}
 const hue = (n) => colours.classes[n % CLASSES];
 
 const sitesOf = (p) => [...new Set(p.sites.filter((s) => s))];

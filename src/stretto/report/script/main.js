@@ -9,7 +9,9 @@ function canvas(c) {
 }
 const PANES = [["map", "rows", "scroller", "spacer"], ["map-b", "rows-b", "scroller-b", "spacer-b"]];
 function drawTimelines() {
-  LABEL = innerWidth < 560 ? 84 : beside() ? 112 : 132;
+  if ($("rows-card").hidden) return;
+  const key = `${panes().map((p) => p.filterKey)}${$("rows").clientWidth}`;
+  if (drawTimelines.key !== key || !drawTimelines.key) { drawTimelines.key = key; LABEL = labelWidth($("rows").getContext("2d"), $("rows").clientWidth); $("rows").dataset.label = LABEL; }
   panes().forEach((p, n) => {
     const c = $(PANES[n][1]), s = $(PANES[n][2]), total = AXIS + ROW * filtered(p).rows.length;
     c.style.height = Math.min(520, total + 4) + "px"; $(PANES[n][3]).style.height = total + 4 + "px";
@@ -67,7 +69,7 @@ function showPlan() {
   showTiles(p); showWhy(p); showWords(p); showGains(); compareTable(); showChoices();
   $("notes-card").hidden = !p.notes.length; $("notes").replaceChildren(...p.notes.map((n) => element("li", n)));
   $("planes-card").hidden = !p.planes.length; $("planes").style.height = `${30 + p.planes.length * (ROW + 6)}px`;
-  $("rows-card").hidden = p.planes.length > 0 && !p.links.count;
+  $("rows-card").hidden = $("choices").hidden = $("by-use").hidden = p.planes.length > 0 && !p.links.count;
   $("scroller").scrollTop = 0; redraw();
   const asked = panes();
   document.body.dataset.ready = "";

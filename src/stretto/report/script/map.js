@@ -36,13 +36,13 @@ function mapPoints(p, w, h) {
     else for (let v = 0; v < n; v++) p.places.set([p.x[v], p.y[v]], 2 * v);
     p.bends = new Map(scene ? scene.bends.flatMap(([a, b, bend]) => [[`${a},${b}`, bend], [`${b},${a}`, bend]]) : []);
   }
-  const m = scene ? 6 : w < 500 ? 26 : 34; let loX = 0, hiX = 1, loY = 0, hiY = 1;
+  const m = scene ? 6 : w < 500 ? 26 : p.geographic ? 46 : 34; let loX = 0, hiX = 1, loY = 0, hiY = 1;
   if (scene) [hiX, hiY] = [scene.width, scene.height];
   else { loX = loY = Infinity; hiX = hiY = -Infinity;
     for (let v = 0; v < n; v++) { loX = Math.min(loX, p.x[v]); hiX = Math.max(hiX, p.x[v]); loY = Math.min(loY, p.y[v]); hiY = Math.max(hiY, p.y[v]); } }
   const fitted = Math.min((w - 2 * m) / Math.max(hiX - loX, 1e-6), (h - 2 * m) / Math.max(hiY - loY, 1e-6), scene ? 1.6 : 4 * Math.min(w, h));
   // rows of servers are wide: what room is left makes the drawing taller
-  const k = fitted * view.k, ky = scene ? clamp((h - 2 * m) / hiY, fitted, 1.8 * fitted) * view.k : k, left = w / 2 - (loX + hiX) / 2 * k + view.x * w, top = h / 2 - (loY + hiY) / 2 * ky + view.y * h;
+  const k = fitted * view.k, ky = scene ? clamp((h - 2 * m) / hiY, fitted, 2.2 * fitted) * view.k : k, left = w / 2 - (loX + hiX) / 2 * k + view.x * w, top = h / 2 - (loY + hiY) / 2 * ky + view.y * h;
   const at = (v) => [left + p.places[2 * v] * k, top + p.places[2 * v + 1] * ky];
   return Object.assign(at, { k, ky, left, top, scene, enlarged: view.k });
 }
@@ -54,8 +54,10 @@ function way(p, at, i, o) {
 }
 function trace(g, [ax, ay, bx, by, low]) { g.moveTo(ax, ay); if (low) g.quadraticCurveTo((ax + bx) / 2, low, bx, by); else g.lineTo(bx, by); }
 
+// where many links cross they are thinner
+const weight = (p) => clamp(Math.sqrt(64 / (p.links.count || 1)), .3, 1);
 function drawLinks(g, p, at) {
-  const l = p.links, many = p.names.length > 150, o = many ? .8 : 2.6, { links: shown } = filtered(p), lit = followedLinks(p), thin = many ? .7 : 1.2;
+  const l = p.links, many = p.names.length > 150, heavy = weight(p), o = many ? .8 : .6 + 2 * heavy, { links: shown } = filtered(p), lit = followedLinks(p), thin = many ? .7 : 1.2;
   const inWitness = new Set(p.witness.links), byClass = p.h && state.tint === "class", groups = new Map();
   p.segments = Array(l.count);
   for (let i = 0; i < l.count; i++) {
@@ -66,7 +68,7 @@ function drawLinks(g, p, at) {
     let colour = colours.idle, width = thin, level = 0;
     if (lit && lit[i] >= 0) { colour = hue(classesOf(p)[p.h.transfer[lit[i]]]); width = many ? 1.6 : 3; level = LEVELS + 1; }
     else if (busy) {
-      level = 1 + Math.round((LEVELS - 1) * Math.min(1, u)); width = thin + (many ? .8 : 2.2) * u;
+      level = 1 + Math.round((LEVELS - 1) * Math.min(1, u)); width = thin + (many ? .8 : 2.2 * heavy) * u;
       const c = byClass ? classOnLink(p, i) : -1;
       colour = c >= 0 ? colours.classes[c] : byClass ? colours.idle : colours.ramp[Math.round(255 * Math.min(1, u))];
     }
@@ -89,9 +91,30 @@ function arrow(g, [ax, ay, bx, by, low], colour) {
   if (d < 14) return;
   g.fillStyle = colour; g.beginPath(); g.moveTo(x + ux, y + uy); g.lineTo(x - ux - uy * .8, y - uy + ux * .8); g.lineTo(x - ux + uy * .8, y - uy - ux * .8); g.closePath(); g.fill();
 }
+// Circuits of optical planes: those that carry data now, or all of the run, in the colours of their matchings.
+const MOST_CIRCUITS = 4000;
+function circuitsNow(p) {
+  const on = new Set(), now = state.t * horizon();
+  for (const { parts } of p.planes) for (const [begin, end, matching] of parts) if (matching >= 0 && (state.whole || (begin <= now && now <= end))) on.add(matching);
+  let left = MOST_CIRCUITS; const shown = [];
+  for (const k of [...on].sort((a, b) => a - b)) if ((left -= p.matchings[k].length / 2) >= 0) shown.push(k);
+  return shown;
+}
+function drawCircuits(g, p, at) {
+  g.lineCap = "round"; g.lineWidth = p.names.length > 64 ? .7 : 1.6;
+  for (const k of circuitsNow(p).reverse()) {
+    const ends = p.matchings[k]; g.strokeStyle = hue(k); g.beginPath();
+    for (let i = 0; i < ends.length; i += 2) {
+      const [ax, ay] = at(ends[i]), [bx, by] = at(ends[i + 1]), line = [ax, ay, bx, by, 0];
+      p.chords.push(line); trace(g, line);
+    }
+    g.stroke();
+  }
+}
 function drawNodes(g, p, at, r) {
-  const nodesIn = new Set(p.witness.nodes);
-  for (let v = 0; v < p.names.length; v++) {
+  const nodesIn = new Set(p.witness.nodes), order = [...p.names.keys()];
+  // accelerators lie over the switches of their place
+  for (const v of [...order.filter((v) => p.kinds[v] !== "accelerator"), ...order.filter((v) => p.kinds[v] === "accelerator")]) {
     const [x, y] = at(v), kind = p.kinds[v];
     if (x !== x) continue;
     g.globalAlpha = state.witness && !nodesIn.has(v) ? .3 : 1;
@@ -123,29 +146,63 @@ function drawScene(g, p, at) {
 function drawMap(g, w, h, p) {
   const at = mapPoints(p, w, h), many = p.names.length > 150;
   const r = at.scene ? clamp(6 * at.k, 1.6, 9) : Math.min(9, (many ? 2.4 : 5.5) * Math.sqrt(at.enlarged));
-  drawScene(g, p, at); drawLinks(g, p, at); drawNodes(g, p, at, r); drawLabels(g, p, at, w, h, r);
+  p.chords = []; drawScene(g, p, at); drawLinks(g, p, at); if (p.planes.length) drawCircuits(g, p, at); drawNodes(g, p, at, r); drawLabels(g, p, at, w, h, r);
   p.at = at;
 }
 
-// Labels take room in turn: captions of servers and layers, sites, nodes. What has no room is left out.
+// Where lines are, in cells of 4 pixels: how many cells of a box a line crosses.
+const CELL = 4;
+function linesOn(p, w, h) {
+  const across = Math.ceil(w / CELL), down = Math.ceil(h / CELL), cells = new Uint8Array(across * down);
+  const mark = (x, y) => { if (x >= 0 && x < w && y >= 0 && y < h) cells[Math.floor(y / CELL) * across + Math.floor(x / CELL)] = 1; };
+  for (const line of [...p.segments, ...p.chords]) {
+    if (!line) continue;
+    const [ax, ay, bx, by, low] = line, steps = Math.min(2000, Math.ceil(Math.hypot(bx - ax, by - ay) / 3) + (low ? 40 : 1));
+    for (let i = 0; i <= steps; i++) {
+      const f = i / steps, e = 1 - f, y = low ? e * e * ay + 2 * e * f * low + f * f * by : e * ay + f * by;
+      mark(e * ax + f * bx, y);
+    }
+  }
+  return (left, top, right, bottom) => {
+    let sum = 0;
+    for (let y = Math.floor(top / CELL); y <= bottom / CELL && y < down; y++) for (let x = Math.floor(left / CELL); x <= right / CELL && x < across; x++) sum += cells[y * across + x];
+    return sum;
+  };
+}
+// Places around a mark: beside it, above and below, then at all angles, near and farther away.
+function around(x, y, d) {
+  const places = [[x + d, y, "start"], [x - d, y, "end"], [x, y - d - 5, "middle"], [x, y + d + 5, "middle"]];
+  for (const far of [d, d + 7, d + 14]) for (let k = 1; k < 24; k++) {
+    const turn = Math.PI * (k % 2 ? k + 1 : -k) / 24, across = Math.cos(turn), down = Math.sin(turn);
+    places.push([x + far * across, y + (far + 6) * down, "start"], [x - far * across, y + (far + 6) * down, "end"]);
+  }
+  return places;
+}
+// Labels take room in turn: captions of servers and layers, sites, nodes. Of the places where one has room it takes the
+// one that the fewest lines cross. What has no room is left out, and so is a server's node where lines cross all places.
 function drawLabels(g, p, at, w, h, r) {
-  const taken = [], nodes = [];
+  const taken = [], nodes = [], crossed = linesOn(p, w, h), hit = (box) => taken.some((b) => b[0] < box[2] && box[0] < b[2] && b[1] < box[3] && box[1] < b[3]);
   g.textBaseline = "middle"; g.textAlign = "left";
   for (let v = 0; v < p.names.length; v++) { const [x, y] = at(v); if (x > -20 && x < w + 20 && y > -20 && y < h + 20) { nodes.push([v, x, y]); taken.push([x - r, y - r, x + r, y + r]); } }
-  const put = (text, places) => {
-    const wide = g.measureText(text).width;
+  const put = (text, places, even = true) => {
+    const wide = g.measureText(text).width; let best = null, least = even ? Infinity : 1;
     for (const [x, y, anchor] of places) {
       const left = anchor === "start" ? x : anchor === "end" ? x - wide : x - wide / 2, box = [left - 2, y - 7, left + wide + 2, y + 7];
-      if (box[0] < 0 || box[2] > w || box[1] < 0 || box[3] > h || taken.some((b) => b[0] < box[2] && box[0] < b[2] && b[1] < box[3] && box[1] < b[3])) continue;
-      taken.push(box); g.strokeStyle = colours.card; g.lineWidth = 3; g.strokeText(text, left, y); g.fillText(text, left, y);
-      return;
+      if (box[0] < 0 || box[2] > w || box[1] < 0 || box[3] > h || hit(box)) continue;
+      const cost = crossed(...box);
+      if (cost < least) { best = [box, left, y]; least = cost; }
+      if (!cost) break;
     }
+    if (!best) return;
+    const [box, left, y] = best;
+    taken.push(box); g.strokeStyle = colours.card; g.lineWidth = 3; g.strokeText(text, left, y); g.fillText(text, left, y);
   };
   if (at.scene) {
     g.fillStyle = colours.soft;
     for (const [x, y, anchor, text, bold] of at.scene.labels) {
-      const X = at.left + x * at.k, Y = at.top + y * at.ky - 4; g.font = `${bold ? "600 " : ""}11.5px system-ui,sans-serif`;
-      put(text, [[X, Y, anchor], [X, Y - 6, anchor], [X, Y + 6, anchor]]);
+      const X = at.left + x * at.k, Y = at.top + y * at.ky - 4, box = at.scene.frames.find(([x0, y0, x1, y1]) => x >= x0 && x <= x1 && y >= y0 && y <= y1); g.font = `${bold ? "600 " : ""}11.5px system-ui,sans-serif`;
+      const below = box ? [9, 23].map((d) => [X, at.top + box[3] * at.ky + d, anchor]) : [];
+      put(text, [[X, Y, anchor], [X, Y - 6, anchor], [X, Y + 6, anchor], ...below], bold);
     }
   } else if (!p.geographic) {
     const sites = sitesOf(p); g.font = "600 11.5px system-ui,sans-serif"; g.fillStyle = colours.soft;
@@ -157,9 +214,12 @@ function drawLabels(g, p, at, w, h, r) {
   }
   g.font = "11.5px system-ui,sans-serif"; g.fillStyle = colours.ink;
   if (nodes.length > 400 || (at.scene && at.k < .5)) return;
+  const named = new Map();  // of each text where its label is: nodes of one place have one label
   for (const [v, x, y] of nodes) {
-    const text = p.geographic && p.sites[v] ? p.sites[v] : p.names[v], d = r + 4;
-    put(text, [[x + d, y, "start"], [x - d, y, "end"], [x, y - d - 5, "middle"], [x, y + d + 5, "middle"]]);
+    const text = p.geographic && p.sites[v] ? p.sites[v] : p.names[v], d = r + 4, other = named.get(text);
+    if (other && Math.hypot(other[0] - x, other[1] - y) < 40) continue;
+    named.set(text, [x, y]);
+    put(text, around(x, y, d), !at.scene);
   }
 }
 

@@ -24,14 +24,14 @@ function showWhy(p) {
   $("why").textContent = (busiest < 0 ? "" : `Busiest link: ${linkName(p, busiest)}, used ${percent(p.links.use[busiest])} of the time. `) +
     `Along the chain that ends last: ${percent(w.busy / whole)} sending, ` + (w.message ? `${percent(w.message / whole)} costs of messages, ` : "") + `${percent(w.latency / whole)} latency, ${percent(w.idle / whole)} ${p.planes.length ? "turning or waiting" : "idle"}` + (top ? `; most of it on ${top.link}.` : ".");
   $("spent").replaceChildren(...SPENT.map(([key, name, colour]) => element("div", undefined, { style: `flex:${w[key] / whole};background:var(${colour})`, title: `${name}: ${time(w[key])}` })));
-  $("spent-key").replaceChildren(...SPENT.filter(([key]) => w[key] > 0).map(([key, name, colour]) => { const e = element("span", undefined, { class: "key" }); e.append(element("i", undefined, { style: `background:var(${colour})` }), name); return e; }));
+  $("spent-key").replaceChildren(...SPENT.filter(([key]) => w[key] > 1e-4 * whole).map(([key, name, colour]) => { const e = element("span", undefined, { class: "key" }); e.append(element("i", undefined, { style: `background:var(${colour})` }), name); return e; }));
   $("busiest").replaceChildren(row(["on the chain", "sending", "latency", "share"], {}, "th"),
     ...w.links.slice(0, 6).map((r) => row([r.link, time(r.seconds), time(r.latency), percent((r.seconds + r.latency) / whole)])));
 }
 const SPENT = [["busy", "sending", "--accent"], ["message", "costs of messages", "--cool"], ["latency", "latency", "--warm"], ["idle", "idle", "--idle"]];
 
 function showWords(p) {
-  $("map-sub").textContent = `${count(p.names.length)} nodes` + (p.links.all || !p.planes.length ? `, ${count(p.links.all)} directed links` : "") + (p.planes.length ? `, ${p.planes.length} optical plane${p.planes.length > 1 ? "s" : ""}` : "") + (p.links.count < p.links.all ? `; the busiest ${count(p.links.count)} are drawn` : "") + (p.changes ? `; bandwidths change ${count(p.steps.reduce((n, s) => n + s.length, 0))} times` : "") + (p.message ? `; a message costs ${p.message}` : "") + `. Circles are accelerators, diamonds routers, squares switches${p.sums.length ? ", with a plus where they sum" : ""}.`;
+  $("map-sub").textContent = `${count(p.names.length)} nodes` + (p.links.all || !p.planes.length ? `, ${count(p.links.all)} directed links` : "") + (p.planes.length ? `, ${p.planes.length} optical plane${p.planes.length > 1 ? "s" : ""}` : "") + (p.links.count < p.links.all ? `; the busiest ${count(p.links.count)} are drawn` : "") + (p.changes ? `; bandwidths change ${count(p.steps.reduce((n, s) => n + s.length, 0))} times` : "") + (p.message ? `; a message costs ${p.message}` : "") + `. Circles are accelerators, diamonds routers, squares switches${p.sums.length ? ", with a plus where they sum" : ""}.${p.planes.length ? " Lines between nodes are circuits, coloured by matching as under Planes." : ""}`;
   $("curve-sub").textContent = beside() ? "Bytes that ranks have received, of all; the area between the curves has the colour of the plan that is ahead."
     : `Bytes that ranks have received, of ${size(p.delivered.total)}; dashed: an even delivery that ends at the bound.`;
   const many = p.h && p.h.count > 20000;
@@ -43,7 +43,7 @@ function showWords(p) {
 
 // --- plans compared -------------------------------------------------------------------------------
 const COLUMNS = [["planner", (p) => p.planner], ["topology", (p) => p.topology], ["collective", (p) => p.collective], ["size", (p) => p.size, size], ["chunks", (p) => p.chunks],
-  ["transfers", (p) => p.transfers], ["completion", (p) => p.completion, time], ["bound", (p) => p.bound, time], ["ratio", (p) => p.completion / p.bound, (v) => v.toFixed(3)],
+  ["transfers", (p) => p.transfers, count], ["completion", (p) => p.completion, time], ["bound", (p) => p.bound, time], ["ratio", (p) => p.completion / p.bound, (v) => v.toFixed(3)],
   ["algorithm bandwidth", (p) => p.size / p.completion, (v) => size(v) + "/s"], ["planning", (p) => p.planning ?? 0, time]];
 const asked = (p) => [p.topology, p.collective, p.size].join("|");
 // the plan that is opened: where all answer requests for one topology and collective, the best one of the largest size
@@ -55,7 +55,9 @@ function compareTable() {
   $("compare-card").hidden = page.plans.length < 2;
   const table = $("compare"), head = element("tr"), order = page.plans.map((_, i) => i), longest = {}, least = {};
   for (const p of page.plans) { longest[asked(p)] = Math.max(p.completion, longest[asked(p)] || 0); least[asked(p)] = Math.min(p.completion, least[asked(p)] ?? Infinity); }
-  COLUMNS.forEach(([name], c) => { const th = element("th", name + (state.order && state.order[0] === c ? (state.order[1] > 0 ? " ▲" : " ▼") : ""), { tabindex: 0 });
+  // what all plans have alike is left out where the screen is narrow
+  const same = (c) => c > 0 && page.plans.every((p) => COLUMNS[c][1](p) === COLUMNS[c][1](page.plans[0])) ? { class: "same" } : {};
+  COLUMNS.forEach(([name], c) => { const th = element("th", name + (state.order && state.order[0] === c ? (state.order[1] > 0 ? " ▲" : " ▼") : ""), { tabindex: 0, ...same(c) });
     th.onclick = () => { state.order = [c, state.order && state.order[0] === c ? -state.order[1] : 1]; compareTable(); };
     th.onkeydown = (e) => { if (e.key === "Enter") th.onclick(); }; head.append(th); });
   head.append(element("th", "")); const thead = element("thead"); thead.append(head);
@@ -63,7 +65,7 @@ function compareTable() {
   const body = element("tbody");
   for (const i of order) {
     const p = page.plans[i], tr = element("tr", undefined, { tabindex: 0, class: (i === state.plan ? "on" : i === state.beside ? "with" : "") + (p.completion === least[asked(p)] ? " best" : "") });
-    for (const [, value, words] of COLUMNS) tr.append(element("td", words ? words(value(p)) : String(value(p))));
+    COLUMNS.forEach(([, value, words], c) => tr.append(element("td", words ? words(value(p)) : String(value(p)), same(c))));
     const cell = element("td"), b = element("div", undefined, { class: "bar", style: `width:${Math.max(1, 130 * p.completion / longest[asked(p)])}px;min-width:0` });
     b.append(element("i", undefined, { style: `left:${Math.min(100, 100 * p.bound / p.completion)}%` })); cell.append(b); tr.append(cell);
     tr.onclick = () => choose(i); tr.onkeydown = (e) => { if (e.key === "Enter") choose(i); }; body.append(tr);

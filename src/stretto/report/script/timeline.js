@@ -3,6 +3,12 @@
 // busy (their union) and the class that keeps it busy longest.
 const ROW = 16, AXIS = 22;
 let LABEL = 132;
+// the room for names of links: as wide as the longest name, at most a share of the row
+function labelWidth(g, width) {
+  const names = panes().flatMap((p) => filtered(p).rows.map((i) => linkName(p, i))).sort((a, b) => b.length - a.length).slice(0, 12), most = clamp(width * (innerWidth < 560 ? .34 : .26), 84, 260);
+  g.font = "11.5px system-ui,sans-serif";
+  return Math.round(clamp(Math.max(...names.map((name) => g.measureText(name).width), 0) + 10, 84, most));
+}
 let lines = { width: 0 };  // the buffers of one line
 function lineBuffers(width) {
   if (lines.width < width) lines = { width, pixels: new Uint32Array(width), busy: new Float32Array(width * CLASSES), touched: new Uint8Array(width) };
@@ -83,7 +89,7 @@ function drawRows(g, w, h, p, top, ratio = 1) {
   g.font = "11.5px system-ui,sans-serif"; g.textBaseline = "middle"; g.textAlign = "left";
   for (let row = first; row < last; row++) {
     const i = rows[row], y = AXIS + row * ROW - top;
-    g.fillStyle = colours.soft; g.textAlign = "left"; g.fillText(fit(g, linkName(p, i), LABEL - 8), 2, y + ROW / 2);
+    g.fillStyle = colours.soft; g.textAlign = "left"; g.fillText(fitLink(g, p, i, LABEL - 8), 2, y + ROW / 2);
     g.fillStyle = colours.line; g.fillRect(LABEL, y + ROW - 1, room, 1);
     p.steps[i].forEach(([at, width], n) => {
       const part = width / p.links.bandwidth[i], end = n + 1 < p.steps[i].length ? p.steps[i][n + 1][0] : Infinity;

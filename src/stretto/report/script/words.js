@@ -42,6 +42,22 @@ function fit(g, text, width) {
   while (low < high) { const mid = (low + high + 1) >> 1; if (g.measureText(text.slice(0, mid) + "…").width <= width) low = mid; else high = mid - 1; }
   return text.slice(0, low) + "…";
 }
+// the beginning and the end of a name
+function fitMiddle(g, text, width) {
+  if (g.measureText(text).width <= width) return text;
+  let low = 2, high = text.length;
+  const cut = (n) => text.slice(0, Math.ceil(n / 2)) + "…" + text.slice(text.length - Math.floor(n / 2));
+  while (low < high) { const mid = (low + high + 1) >> 1; if (g.measureText(cut(mid)).width <= width) low = mid; else high = mid - 1; }
+  return cut(low);
+}
+// the name of a link; where it is too wide, its two ends share the room
+function fitLink(g, p, i, width) {
+  const name = linkName(p, i);
+  if (g.measureText(name).width <= width) return name;
+  const ends = name.split("→"), room = width - g.measureText("→").width, [a, b] = ends.map((end) => g.measureText(end).width);
+  const first = clamp(a, 0, Math.max(room / 2, room - b));
+  return `${fitMiddle(g, ends[0], first)}→${fitMiddle(g, ends[1], room - Math.min(a, first))}`;
+}
 function element(tag, text, attributes) {
   const e = document.createElement(tag);
   if (text !== undefined) e.textContent = text;

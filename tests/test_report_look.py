@@ -1,0 +1,304 @@
+"""How pages look, in a real browser: labels, contrast, panels, and the same pixels for the same address.
+
+Pixels are compared with pixels of the same run, since fonts differ between machines; panels with a table.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from page_browser import available, drawn, started, visit
+from stretto.bounds import bounds
+from stretto.model.collective import Workload, make_collective
+from stretto.planners import run_planner
+from stretto.report import study_html, write_page
+from stretto.simulate import simulate
+from stretto.topologies import load_topology
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.xdist_group("browser"),
+    pytest.mark.skipif(not available(), reason="chromium or chromedriver is absent"),
+]
+
+REGIONS = "aws:us-east-1,aws:us-west-2,aws:eu-west-1,gcp:europe-west4-a,azure:uksouth,aws:sa-east-1"
+NETWORKS = {
+    "h100:4": "ring",
+    f"cloud:{REGIONS}": "ring",
+    "zoo:Abilene": "mtegcca",
+    "torus:4x4": "ring",
+    "ndv2:4": "ring",
+    "optical:8,2": "pairwise+swot",
+}
+CROWDED = {(f"cloud:{REGIONS}", 400): {"azure:uksouth"}, ("zoo:Abilene", 400): {"Washington DC"}}
+"""Labels without a free place: between regions 20 pixels apart, and between links and the edge of a telephone."""
+
+
+def plan_of(spec: str, planner: str):
+    net = load_topology(spec)
+    kind = "alltoall" if net.planes else "allgather"
+    work = Workload((make_collective(kind, net, 16_000_000 // net.node_count * net.node_count),))
+    return simulate(run_planner(planner, net, work)), bounds(net, work)
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory) -> Path:
+    return written_page(tmp_path_factory.mktemp("look"))
+
+
+def written_page(folder: Path) -> Path:
+    """A page with a plan for each network."""
+    path = folder / "index.html"
+    timelines, limits = zip(*(plan_of(*item) for item in NETWORKS.items()), strict=True)
+    write_page(str(path), timelines, limits)
+    return path
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory) -> Path:
+    return written_study(tmp_path_factory.mktemp("study"))
+
+
+def written_study(folder: Path) -> Path:
+    """A page of a study with lines, bars and boxes."""
+
+    def axis(title: str, scale: str, form: str) -> dict[str, str]:
+        return {"title": title, "scale": scale, "form": form}
+
+    time = axis("simulated completion", "log", "time")
+    places = {
+        "lines": (axis("buffer", "log", "bytes"), [10**6, 10**7, 10**9]),
+        "bars": (axis("", "category", ""), ["dgx2:2", "sites:3,4?connectivity=0.5&km=150", "zoo:Abilene"]),
+        "boxes": (axis("", "category", ""), ["a", "a", "a"]),
+    }
+    charts = []
+    for kind, (x, at) in places.items():
+        series = [
+            {"name": f"{name} by the rules of a paper", "kind": kind.removesuffix("s").replace("boxe", "box"), "x": at,
+             "y": [1e-3 * (n + 1), 3e-3 * (n + 1), 0.2], "error": None, "colour": n, "mark": n % 6, "dash": "solid"}
+            for n, name in enumerate(("greedy", "ring", "forest", "mtegcca"))
+        ]  # fmt: skip
+        charts.append({"title": f"{kind} of a study", "kind": kind, "x": x, "y": time, "series": series})
+    path = folder / "study.html"
+    words = "<section class='card'><p>A paper. <a href='#cells'>every cell</a></p><ul><li>a note</li></ul></section>"
+    table = "<table><thead><tr><th>scheme</th></tr></thead><tbody><tr><td class='other'>ring</td></tr></tbody></table>"
+    path.write_text(study_html("A study", charts, words, f"<section class='card' id='cells'>{table}</section>"))
+    return path
+
+
+@pytest.fixture
+def browser(chromium):
+    chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    chromium.get_log("browser")
+    yield chromium
+    assert [entry["message"] for entry in chromium.get_log("browser")] == []
+
+
+def resize(driver, width: int) -> None:
+    size = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": width < 500}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    drawn(driver)
+
+
+# --- labels ---------------------------------------------------------------------------------------
+
+RECORD = """
+const P = CanvasRenderingContext2D.prototype, own = {}, seen = window.seen = {};
+for (const k of ['clearRect', 'fillText', 'beginPath', 'moveTo', 'lineTo', 'quadraticCurveTo', 'closePath', 'rect', 'arc', 'stroke']) own[k] = P[k];
+let path = [], at = null, shape = false;
+P.clearRect = function (...a) { seen[this.canvas.id] = {texts: [], lines: [], size: [this.canvas.width, this.canvas.height]}; return own.clearRect.apply(this, a); };
+P.fillText = function (text, x, y) {
+  const m = this.measureText(text);
+  seen[this.canvas.id].texts.push([text, x - m.actualBoundingBoxLeft, y - m.actualBoundingBoxAscent, x + m.actualBoundingBoxRight, y + m.actualBoundingBoxDescent]);
+  return own.fillText.call(this, text, x, y); };
+P.beginPath = function () { path = []; shape = false; return own.beginPath.call(this); };
+P.moveTo = function (x, y) { at = [x, y]; return own.moveTo.call(this, x, y); };
+P.lineTo = function (x, y) { path.push([...at, x, y]); at = [x, y]; return own.lineTo.call(this, x, y); };
+P.quadraticCurveTo = function (a, b, x, y) {
+  let [px, py] = at;
+  for (let k = 1; k <= 16; k++) { const f = k / 16, e = 1 - f, qx = e * e * at[0] + 2 * e * f * a + f * f * x, qy = e * e * at[1] + 2 * e * f * b + f * f * y; path.push([px, py, qx, qy]); px = qx; py = qy; }
+  at = [x, y]; return own.quadraticCurveTo.call(this, a, b, x, y); };
+for (const k of ['closePath', 'rect', 'arc']) P[k] = function (...a) { shape = true; return own[k].apply(this, a); };
+P.stroke = function (...a) { if (!shape && !this.getLineDash().length) seen[this.canvas.id].lines.push(...path); return own.stroke.apply(this, a); };
+document.getElementById('scheme').click();
+"""
+
+Box = list[float]
+
+
+def overlap(a: Box, b: Box) -> bool:
+    return a[0] + 0.5 < b[2] and b[0] + 0.5 < a[2] and a[1] + 0.5 < b[3] and b[1] + 0.5 < a[3]
+
+
+def crosses(line: Box, box: Box) -> bool:
+    """Whether a line has a part inside a box (Liang and Barsky, 1984)."""
+    (x, y, to_x, to_y), first, last = line, 0.0, 1.0
+    for start, way, low, high in ((x, to_x - x, box[0], box[2]), (y, to_y - y, box[1], box[3])):
+        if abs(way) < 1e-9:
+            if not low < start < high:
+                return False
+            continue
+        enter, leave = sorted(((low - start) / way, (high - start) / way))
+        first, last = max(first, enter), min(last, leave)
+    return first < last
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_labels_do_not_overlap_and_lie_on_no_line(browser, page, width):
+    resize(browser, width)
+    for number, spec in enumerate(NETWORKS):
+        visit(browser, page, f"plan={number}")
+        browser.execute_script(RECORD)
+        drawn(browser)
+        seen = browser.execute_script("return window.seen")
+        assert {"map", "curve"} <= set(seen), spec
+        for canvas, drawing in seen.items():
+            texts = drawing["texts"]
+            for (one, *a), (other, *b) in combinations(texts, 2):
+                assert not overlap(a, b), (spec, canvas, one, other)
+            for text, *box in texts:
+                assert box[0] >= -1 and box[2] <= drawing["size"][0] + 1, (spec, canvas, text)
+        labels, lines = seen["map"]["texts"], seen["map"]["lines"]
+        assert labels and lines, spec
+        crossed = [text for text, *box in labels if any(crosses(line, box) for line in lines)]
+        assert set(crossed) <= CROWDED.get((spec, width), set()), spec
+
+
+def test_text_of_a_studys_charts_does_not_overlap(browser, study):
+    script = (
+        "return [...document.querySelectorAll('.chart svg[role=img]')].map(g => [...g.querySelectorAll('text')]"
+        ".map(t => [t.textContent, t.getAttribute('transform') || '', ...(({left, top, right, bottom}) => [left, top, right, bottom])"
+        "(t.getBoundingClientRect())]));"
+    )
+    for width in (1280, 400):
+        resize(browser, width)
+        visit(browser, study)
+        for texts in browser.execute_script(script):
+            assert texts
+            level = [t for t in texts if not t[1]]  # boxes of turned text are larger than the text
+            for (one, _, *a), (other, _, *b) in combinations(level, 2):
+                assert not overlap(a, b), (width, one, other)
+            assert all(t[2] >= -1 and t[4] <= width + 1 for t in level)
+        assert browser.execute_script("return document.documentElement.scrollWidth - innerWidth") <= 0
+
+
+# --- contrast -------------------------------------------------------------------------------------
+
+CONTRAST = """
+const c = document.createElement('canvas').getContext('2d', {willReadFrequently: true}); c.canvas.width = c.canvas.height = 1;
+const parts = (css) => { c.clearRect(0, 0, 1, 1); c.fillStyle = css; c.fillRect(0, 0, 1, 1); const [r, g, b, a] = c.getImageData(0, 0, 1, 1).data; return [r, g, b, a / 255]; };
+const over = (top, low) => [0, 1, 2].map((i) => top[i] * top[3] + low[i] * (1 - top[3])).concat(1);
+const behind = (e) => { const chain = []; for (; e; e = e.parentElement) chain.push(parts(getComputedStyle(e).backgroundColor)); return chain.reverse().reduce((low, top) => over(top, low), [255, 255, 255, 1]); };
+const light = (p) => p.slice(0, 3).map((v) => v / 255).map((v) => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4).reduce((s, v, i) => s + v * [.2126, .7152, .0722][i], 0);
+const low = [];  let count = 0;
+for (const e of document.querySelectorAll('body *')) {
+  if (e.matches('[type=range], [type=checkbox]') || !e.checkVisibility({opacityProperty: true, visibilityProperty: true}) || e.closest('script, style, option, datalist') || (e.closest('#tip') && e.closest('#tip').style.opacity !== '1')) continue;
+  if (![...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim()) && e.tagName !== 'SELECT' && e.tagName !== 'INPUT') continue;
+  const style = getComputedStyle(e), back = behind(e), svg = e instanceof SVGElement, front = over(parts(svg ? style.fill : style.color), back);
+  const [dark, bright] = [light(front), light(back)].sort((a, b) => a - b), ratio = (bright + .05) / (dark + .05); count++;
+  const large = parseFloat(style.fontSize) >= 24 || (parseFloat(style.fontSize) >= 18.66 && style.fontWeight >= 700);
+  if (ratio < (large ? 3 : 4.5)) low.push([e.tagName, e.id || e.className, (e.textContent || '').slice(0, 40), +ratio.toFixed(2)]);
+}
+return [count, low];
+"""
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_text_has_the_contrast_of_wcag_aa(browser, page, study, scheme):
+    """4.5 for text, 3 for large text, WCAG 2.2, 1.4.3."""
+    resize(browser, 1280)
+    for path, address, least in ((page, f"beside=1&scheme={scheme}", 100), (study, f"scheme={scheme}", 30)):
+        visit(browser, path, address)
+        count, low = browser.execute_script(CONTRAST)
+        assert count > least
+        assert low == []
+
+
+# --- pixels and panels ----------------------------------------------------------------------------
+
+
+def pixels(driver) -> bytes:
+    driver.execute_script("document.activeElement && document.activeElement.blur(); scrollTo(0, 0);")
+    drawn(driver)
+    return driver.get_screenshot_as_png()
+
+
+def test_the_address_of_what_was_clicked_shows_the_same_pixels(browser, page):
+    from selenium.webdriver.common.action_chains import ActionChains
+    from selenium.webdriver.support.ui import Select
+
+    resize(browser, 1280)
+    visit(browser, page, "plan=2&scheme=light")
+    plain = pixels(browser)
+    visit(browser, page, "plan=2&scheme=light")
+    assert pixels(browser) == plain
+    Select(browser.find_element("id", "colour")).select_by_value("chunk")
+    Select(browser.find_element("id", "sort")).select_by_value("from")
+    Select(browser.find_element("id", "tint")).select_by_value("class")
+    browser.find_element("id", "where").send_keys("Denver")
+    browser.find_element("id", "witness").click()
+    browser.find_element("id", "scroller").send_keys("+++")
+    ActionChains(browser).move_by_offset(0, 0).perform()
+    browser.execute_script("document.getElementById('rows').onmouseleave()")
+    address = browser.execute_async_script("setTimeout(() => arguments[0](location.hash.slice(1)), 400)")
+    clicked = pixels(browser)
+    assert clicked != plain
+    visit(browser, page, address)
+    assert pixels(browser) == clicked
+
+
+BOXES = """
+const main = document.querySelector('main').getBoundingClientRect(), style = getComputedStyle(document.querySelector('main'));
+const left = main.left + parseFloat(style.paddingLeft), wide = main.width - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
+return [...document.querySelectorAll('main > *, main .columns > *, #charts > *')].filter((e) => e.checkVisibility() && !e.matches('.columns'))
+  .map((e) => { const b = e.getBoundingClientRect(), h = e.querySelector('h2'); return [h ? h.textContent : e.getAttribute('aria-label') || e.id, Math.round(100 * (b.left - left) / wide), Math.round(100 * b.width / wide)]; });
+"""
+EXACT = (
+    "return [...document.querySelectorAll('body *')].filter((e) => e.checkVisibility())"
+    ".map((e) => { const b = e.getBoundingClientRect(); return [b.x, b.y, b.width, b.height]; })"
+)
+GOLDEN = Path(__file__).parent / "golden" / "panels.json"
+PANELS = json.loads(GOLDEN.read_text())
+"""For each page and width the panels from top to bottom: name, left edge and width in percent of the page.
+``python tests/test_report_look.py`` writes them again."""
+
+
+def panels(driver, place: str, page: Path, study: Path) -> list[list]:
+    name, width = place.split()
+    resize(driver, int(width))
+    visit(driver, study if name == "study" else page, "" if name == "study" else "plan=0")
+    return driver.execute_script(BOXES)
+
+
+@pytest.mark.parametrize("place", PANELS)
+def test_panels_stand_where_they_stood(browser, page, study, place):
+    assert panels(browser, place, page, study) == PANELS[place]
+
+
+def test_light_and_dark_differ_in_colour_alone(browser, page, study):
+    resize(browser, 1280)
+    for path in (page, study):
+        found = []
+        for scheme in ("light", "dark"):
+            visit(browser, path, f"scheme={scheme}")
+            found.append((browser.execute_script(EXACT), pixels(browser)))
+        assert found[0][0] == found[1][0]
+        assert found[0][1] != found[1][1]
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        here, driver = Path(folder), started(Path(folder) / "profile")
+        files = written_page(here), written_study(here)
+        found = {place: panels(driver, place, *files) for place in PANELS}
+        driver.quit()
+    rows = ",\n".join(
+        f" {json.dumps(place)}: [\n" + ",\n".join(f"  {json.dumps(box)}" for box in boxes) + "\n ]"
+        for place, boxes in found.items()
+    )
+    GOLDEN.write_text(f"{{\n{rows}\n}}\n")
