@@ -63,6 +63,7 @@ PARTS: dict[str, tuple[str, Any]] = {
         "stretto.schedule.scheduling_problem.SchedulingProblem.justified", lambda self, start, *a: start
     ),
     "auto: gaps filled": ("stretto.planners.auto.moved_up", lambda plan, budget: plan),
+    "auto: sizes of chunks": ("stretto.planners.auto.sized", lambda plan, *a: plan),
     **{f"auto: {entry.name}": (entry.name, None) for entry in asked_by("auto")},
 }  # fmt: skip
 """For each part what is replaced, and by what; of ``auto`` a candidate that is not asked."""

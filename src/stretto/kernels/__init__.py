@@ -27,10 +27,11 @@ from typing import Any, TypeVar
 from ..model.errors import InputError
 
 COMPILE_FROM = 60_000
-"""Steps of a module's inner loops, of all calls so far, from which loading its compiled code (about a second) pays."""
+"""Steps of a kernel's inner loop from which loading compiled code (about a second) is quicker than interpreting."""
 
 COMPILE_COLD_FROM = 1_000_000
-"""The same for a module that was never compiled on this machine (compiling takes about ten seconds)."""
+"""The same for a module that was never compiled on this machine (compiling takes about ten seconds); and for many
+calls that each ask for less, together."""
 
 COMPILE_MORE_FROM = 5_000
 """The same once this process has loaded Numba for another kernel: loading one more takes hundredths of a second."""
@@ -82,7 +83,7 @@ def at_speed(kernel: Kernel, work: float) -> Kernel:
         raise InputError(f"{mode!r} is neither python nor compiled", "STRETTO_KERNELS")
     module = kernel.__module__
     asked = _ASKED[module] = _ASKED.get(module, 0.0) + work
-    if mode == "python" or (mode == "auto" and not _pays(module, asked)):
+    if mode == "python" or (mode == "auto" and not _pays(module, work, asked)):
         return kernel
     if module not in _COMPILED:
         with _counted():
@@ -125,10 +126,10 @@ def interpreted() -> Iterator[None]:
         _INTERPRETED.reset(token)
 
 
-def _pays(module: str, asked: float) -> bool:
-    """Whether compiled code, loading included, is the faster way for the steps that were asked for in all."""
+def _pays(module: str, work: float, asked: float) -> bool:
+    """Whether compiled code, loading included, is the faster way for ``work`` steps, or for all that were asked for."""
     least = COMPILE_MORE_FROM if _COMPILED else COMPILE_FROM
-    return module in _COMPILED or asked >= COMPILE_COLD_FROM or (asked >= least and _is_cached(module))
+    return module in _COMPILED or asked >= COMPILE_COLD_FROM or (work >= least and _is_cached(module))
 
 
 def _is_cached(module: str) -> bool:

@@ -24,8 +24,8 @@ from .best import completion_s
 from .effort import Budget
 from .moments import delays, ends
 
-MOST_CHUNKS = 64
-"""Chunks of a piece that get sizes, at most. With more chunks than this, sizes gain next to nothing."""
+MOST_CHUNKS = 100
+"""Chunks of a piece that get sizes, at most: more fill pipelines well enough as they are."""
 
 MOST_TRANSFERS = 2_000
 """Transfers of such a plan, at most: the program then takes up to 0.2 s of CPU."""
@@ -37,6 +37,10 @@ Twice or half as much changes nothing for Broadcast of 16 MB on sites:3,4, sites
 WORTH = 0.998
 """Times the completion before that a plan with other sizes takes at most, for it to be preferred."""
 
+WORTH_UNLIKE = 0.98
+"""The same where chunks were alike and nobody has named a target: only a plan of chunks that are alike can be exported
+to every target."""
+
 EARLY = 1e-6
 """What a mean start adds to the completion in the program, so that transfers start early where that is free."""
 
@@ -44,8 +48,8 @@ UNITS = 1.0
 """Effort of a program at most, in units of :func:`stretto.solvers.solve`."""
 
 
-def sized(plan: Plan, budget: Budget) -> Plan:
-    """The plan with chunks of other sizes, where it ends sooner so; else the plan itself."""
+def sized(plan: Plan, budget: Budget, worth: float = WORTH) -> Plan:
+    """The plan with chunks of other sizes, where it takes at most ``worth`` times as long; else the plan itself."""
     if budget.exhausted or not _may_be_sized(plan):
         return plan
     (c,) = plan.workload.collectives
@@ -57,7 +61,7 @@ def sized(plan: Plan, budget: Budget) -> Plan:
     seconds = plan.topology.route_s(new.route, new.size_bytes)
     line = simulate(replace(new, finish_s=ends(solution.start_s, seconds)))
     new = replace(new, start_s=line.start_s, finish_s=ends(line.start_s, seconds))
-    return new if completion_s(new) <= WORTH * completion_s(plan) else plan
+    return new if completion_s(new) <= worth * completion_s(plan) else plan
 
 
 def _may_be_sized(plan: Plan) -> bool:
