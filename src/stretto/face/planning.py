@@ -107,7 +107,11 @@ def replan(
         news: what has changed: a telemetry file, or what such a file holds (docs: replanning).
         at: moment of the change, in the plan's time. Default: the moment that the news give.
         planner: the planner to use. Default: the planner that made the original plan, or ``auto``.
-        seed, effort, time_limit, options, progress: as for :func:`plan`; the effort is normal by default.
+        seed: see :func:`plan`.
+        effort: see :func:`plan`. Default: normal.
+        time_limit: see :func:`plan`.
+        options: see :func:`plan`.
+        progress: see :func:`plan`.
     Raises:
         InputError: an argument is wrong. Unsupported: a sum needs a rank that cannot be reached.
     """
