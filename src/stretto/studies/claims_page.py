@@ -36,7 +36,7 @@ claim stands; [studies](../reference/studies.md#claims) has its form.
 """
 
 MORE = {
-    "mtegcca": "[studies](../reference/studies.md#mtegcca-figures-3-to-9), [MTEGCCA](planners/mtegcca.md), "
+    "mtegcca": "[our figures](planners/mtegcca.md#figures-3-to-9), [MTEGCCA](planners/mtegcca.md), "
     "[TE-CCL](planners/teccl.md), [TACCL](planners/taccl.md)",
     "scale-ccl": "[SCALE-CCL](planners/scale-ccl.md#where-it-stands)",
     "swot": "[SWOT](planners/swot.md#where-it-stands)",
