@@ -181,8 +181,15 @@ function around(x, y, d) {
 // Labels take room in turn: captions of servers and layers, sites, nodes. Of the places where one has room it takes the
 // one that the fewest lines cross. What has no room is left out, and so is a server's node where lines cross all places.
 function drawLabels(g, p, at, w, h, r) {
-  const taken = [], nodes = [], crossed = linesOn(p, w, h), hit = (box) => taken.some((b) => b[0] < box[2] && box[0] < b[2] && b[1] < box[3] && box[1] < b[3]);
-  g.textBaseline = "middle"; g.textAlign = "left";
+  // labels stay where they are until the drawing moves
+  const key = [w, h, at.left, at.top, at.k, at.ky, !!at.scene, p.chords.length && (state.whole || state.t)].join("|");
+  if (p.labelsKey !== key) { p.labelsKey = key; p.labels = placeLabels(g, p, at, w, h, r); }
+  g.textBaseline = "middle"; g.textAlign = "left"; g.strokeStyle = colours.card; g.lineWidth = 3;
+  for (const { text, font, fill, left, y } of p.labels) { g.font = font; g.fillStyle = colours[fill]; g.strokeText(text, left, y); g.fillText(text, left, y); }
+}
+function placeLabels(g, p, at, w, h, r) {
+  const placed = [], taken = [], nodes = [], crossed = linesOn(p, w, h), hit = (box) => taken.some((b) => b[0] < box[2] && box[0] < b[2] && b[1] < box[3] && box[1] < b[3]);
+  let fill = "soft";
   for (let v = 0; v < p.names.length; v++) { const [x, y] = at(v); if (x > -20 && x < w + 20 && y > -20 && y < h + 20) { nodes.push([v, x, y]); taken.push([x - r, y - r, x + r, y + r]); } }
   const put = (text, places, even = true) => {
     const wide = g.measureText(text).width; let best = null, least = even ? Infinity : 1;
@@ -195,25 +202,24 @@ function drawLabels(g, p, at, w, h, r) {
     }
     if (!best) return;
     const [box, left, y] = best;
-    taken.push(box); g.strokeStyle = colours.card; g.lineWidth = 3; g.strokeText(text, left, y); g.fillText(text, left, y);
+    taken.push(box); placed.push({ text, font: g.font, fill, left, y });
   };
   if (at.scene) {
-    g.fillStyle = colours.soft;
     for (const [x, y, anchor, text, bold] of at.scene.labels) {
       const X = at.left + x * at.k, Y = at.top + y * at.ky - 4, box = at.scene.frames.find(([x0, y0, x1, y1]) => x >= x0 && x <= x1 && y >= y0 && y <= y1); g.font = `${bold ? "600 " : ""}11.5px system-ui,sans-serif`;
       const below = box ? [9, 23].map((d) => [X, at.top + box[3] * at.ky + d, anchor]) : [];
       put(text, [[X, Y, anchor], [X, Y - 6, anchor], [X, Y + 6, anchor], ...below], bold);
     }
   } else if (!p.geographic) {
-    const sites = sitesOf(p); g.font = "600 11.5px system-ui,sans-serif"; g.fillStyle = colours.soft;
+    const sites = sitesOf(p); g.font = "600 11.5px system-ui,sans-serif";
     if (sites.length > 1 && sites.length <= 64) for (const site of sites) {
       const own = p.sites.flatMap((s, v) => s === site ? [at(v)] : []), x = own.reduce((sum, q) => sum + q[0], 0) / own.length, half = g.measureText(site).width / 2 + 3;
       const middle = clamp(x, half, w - half);
       put(site, [[middle, Math.min(...own.map((q) => q[1])) - 15, "middle"], [middle, Math.max(...own.map((q) => q[1])) + 15, "middle"]]);
     }
   }
-  g.font = "11.5px system-ui,sans-serif"; g.fillStyle = colours.ink;
-  if (nodes.length > 400 || (at.scene && at.k < .5)) return;
+  g.font = "11.5px system-ui,sans-serif"; fill = "ink";
+  if (nodes.length > 400 || (at.scene && at.k < .5)) return placed;
   const named = new Map();  // of each text where its label is: nodes of one place have one label
   for (const [v, x, y] of nodes) {
     const text = p.geographic && p.sites[v] ? p.sites[v] : p.names[v], d = r + 4, other = named.get(text);
@@ -221,6 +227,7 @@ function drawLabels(g, p, at, w, h, r) {
     named.set(text, [x, y]);
     put(text, around(x, y, d), !at.scene);
   }
+  return placed;
 }
 
 function linkAt(p, x, y) {
