@@ -19,6 +19,7 @@ from stretto.formats.native import write_plan
 from stretto.model.errors import InputError, StrettoError
 from stretto.model.plan import Plan
 from stretto.model.telemetry import Telemetry
+from stretto.report.columns import unpack_columns
 from stretto.report.data import page_data
 from stretto.runtime.local import run_local
 from stretto.simulate import simulate
@@ -135,3 +136,21 @@ def test_pages_of_large_ones_show_a_link_of_each_orbit(name, monkeypatch):
     assert page["completion"] == whole["completion"]
     assert page["delivered"]["total"] == pytest.approx(whole["delivered"]["total"], rel=0.01)
     assert f"Each of the {len(links)} links shown" in page["notes"][0]
+    # the network has all links, each in the colour of its row
+    rows = np.concatenate((np.arange(len(links)), unpacked(page["alike"]["row"], np.int32)))
+    ends = [np.concatenate([unpacked(page[k][end], np.int32) for k in ("links", "alike")]) for end in ("src", "dst")]
+    drawn = sorted(zip(*(e.tolist() for e in ends), links[rows].tolist(), strict=True))
+    net = plan.topology
+    assert drawn == sorted(zip(net.src.tolist(), net.dst.tolist(), plan.symmetry.link_orbits.tolist(), strict=True))
+    # a bar of the representatives is on its row when images are on that link
+    for row, link in enumerate(links.tolist()):
+        bars, images = begins_on(page, row), begins_on(whole, link)
+        assert len(bars) * plan.symmetry.copies[link] == len(images)
+        assert np.unique(bars.round(9)).tolist() == pytest.approx(np.unique(images.round(9)).tolist(), abs=2e-9)
+
+
+def begins_on(page: dict, link: int) -> np.ndarray:
+    """When the hops on a link begin, seconds."""
+    hops = unpack_columns(page["hops"])
+    begins = np.repeat(hops["start"], hops["hops"]) + hops["offset"]
+    return begins[hops["link"] == link] * page["hops"]["tick"]

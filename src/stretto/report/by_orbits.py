@@ -32,12 +32,21 @@ def first_links(timeline: SymmetricTimeline) -> Int64:
     return np.unique(timeline.plan.symmetry.link_orbits).astype(np.int64)
 
 
+def other_links(timeline: SymmetricTimeline) -> tuple[Int64, Int64]:
+    """Links of the orbits besides the first ones, and of each the place of its orbit among :func:`first_links`."""
+    orbits, first = timeline.plan.symmetry.link_orbits, first_links(timeline)
+    others = np.flatnonzero(orbits != np.arange(len(orbits)))
+    return others, np.searchsorted(first, orbits[others])
+
+
 def note(timeline: SymmetricTimeline) -> str:
     """What a reader of the page should know."""
     plan, links = timeline.plan, len(first_links(timeline))
     largest = format_size(int(plan.orbits.chunk_bytes.max()))
     return (
         f"{plan.transfer_count:,} transfers are the images of {plan.part.transfer_count:,} under "
-        f"{plan.symmetry.size:,} elements. Each of the {links:,} links shown stands for all links of its orbit; "
-        f"bytes count each chunk as the largest of its orbit ({largest} at most)."
+        f"{plan.symmetry.size:,} elements. Each of the {links:,} links shown stands for all links of its orbit, "
+        "which have its colour in the network; bytes count each chunk as the largest of its orbit "
+        f"({largest} at most). Bars, chunks and transfers are those of the representatives: each bar stands for its "
+        "images, which begin and end with it."
     )

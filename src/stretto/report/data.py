@@ -18,7 +18,7 @@ from ..model.arrays import Float64, Int64
 from ..model.symmetric import SymmetricTimeline
 from ..model.timeline import Timeline
 from ..model.topology import KINDS
-from .by_orbits import first_links, is_large, note, of_orbits
+from .by_orbits import first_links, is_large, note, of_orbits, other_links
 from .critical import critical_path, hop_times
 from .drawing import page_land, page_scene
 from .facts import message_facts, message_text
@@ -42,10 +42,12 @@ def page_data(timeline: Timeline, bounds: Sequence[Bound]) -> dict[str, Any]:
     plan, net = timeline.plan, timeline.plan.topology
     best = bounds[0]
     drawn, shown, copies, images, notes = timeline, _shown_links(timeline), None, 1, list(net.notes)
+    alike: dict[str, Any] | None = None
     if isinstance(timeline, SymmetricTimeline) and is_large(timeline):
         drawn, shown = of_orbits(timeline), first_links(timeline)
         symmetry = timeline.plan.symmetry
         copies, images, notes = symmetry.copies, symmetry.size, [note(timeline), *notes]
+        alike = _alike(timeline)
     at = positions(net)
     first = plan.workload.collectives[0]
     return {
@@ -88,13 +90,22 @@ def page_data(timeline: Timeline, bounds: Sequence[Bound]) -> dict[str, Any]:
             "use": _pack(timeline.link_use[shown], np.float32),
             "bins": _pack(np.round(255 * use_by_bin(drawn, shown, BINS, copies)), np.uint8),
         },
+        "alike": alike,
         "changes": _changes(timeline, shown),
         "binCount": BINS,
         "delivered": _delivered(drawn, images),
         "path": chain_over_planes(timeline) if uses_planes(plan) else critical_path(drawn),
         **planes_data(timeline),
-        "hops": None if drawn is not timeline else hop_data(timeline, shown),
+        "hops": hop_data(drawn, shown),
     }
+
+
+def _alike(timeline: SymmetricTimeline) -> dict[str, Any]:
+    """The links that rows of orbits stand for: their ends and the row; none where there are too many to draw."""
+    net, (links, rows) = timeline.plan.topology, other_links(timeline)
+    drawn = slice(None) if len(links) <= MOST_LINKS else slice(0)
+    ends = {"src": _pack(net.src[links][drawn], np.int32), "dst": _pack(net.dst[links][drawn], np.int32)}
+    return ends | {"row": _pack(rows[drawn], np.int32)}
 
 
 def _mean(timeline: Timeline) -> dict[str, Any]:

@@ -15,7 +15,11 @@ function open(p) {
   const l = p.links;
   for (const [key, type] of Object.entries({ src: "i", dst: "i", bandwidth: "d", latency: "d", message: "d", bytes: "d", use: "f", bins: "b" }))
     l[key] = unpack(l[key], type);
-  l.count = l.src.length;
+  l.count = l.src.length; l.row = Int32Array.from(l.src, (_, i) => i);
+  if (p.alike) {  // links that a row stands for come after the rows
+    const both = (a, b) => { const all = new Int32Array(a.length + b.length); all.set(a); all.set(b, a.length); return all; };
+    l.src = both(l.src, unpack(p.alike.src, "i")); l.dst = both(l.dst, unpack(p.alike.dst, "i")); l.row = both(l.row, unpack(p.alike.row, "i"));
+  }
   p.delivered.t = unpack(p.delivered.t, "d"); p.delivered.bytes = unpack(p.delivered.bytes, "d");
   p.steps = Array.from({ length: l.count }, () => []);
   if (p.changes) {

@@ -115,7 +115,7 @@ PANES.forEach(([map, rows, scroller], n) => {
   });
   gestures(m, { zoom: zoomMap, pan: (dx, dy) => moveMap(n, (v) => { if (v.k > 1) { v.x += dx / m.clientWidth; v.y += dy / m.clientHeight; } }),
     click: (event) => { const p = own(), box = m.getBoundingClientRect(), x = event.clientX - box.left, y = event.clientY - box.top, v = nodeAt(p, x, y), l = v < 0 ? linkAt(p, x, y) : -1;
-      const name = v >= 0 ? p.names[v] : l >= 0 ? linkName(p, l) : ""; state.where = state.where === name ? "" : name; changed(); } });
+      const name = v >= 0 ? p.names[v] : l >= 0 ? linkName(p, p.links.row[l]) : ""; state.where = state.where === name ? "" : name; changed(); } });
   m.ondblclick = (event) => zoomMap(2, event.clientX, event.clientY);
   m.onmousemove = (event) => hoverMap(event, own(), m);
   gestures(r, { zoom: (factor, x) => zoomBy(factor, placeAt(r, x)), pan: (dx) => panBy(-dx / (r.clientWidth - LABEL - 8)),

@@ -55,15 +55,15 @@ function way(p, at, i, o) {
 function trace(g, [ax, ay, bx, by, low]) { g.moveTo(ax, ay); if (low) g.quadraticCurveTo((ax + bx) / 2, low, bx, by); else g.lineTo(bx, by); }
 
 // where many links cross they are thinner
-const weight = (p) => clamp(Math.sqrt(64 / (p.links.count || 1)), .3, 1);
+const weight = (p) => clamp(Math.sqrt(64 / (p.links.row.length || 1)), .3, 1);
 function drawLinks(g, p, at) {
   const l = p.links, many = p.names.length > 150, heavy = weight(p), o = many ? .8 : .6 + 2 * heavy, { links: shown } = filtered(p), lit = followedLinks(p), thin = many ? .7 : 1.2;
   const inWitness = new Set(p.witness.links), byClass = p.h && state.tint === "class", groups = new Map();
-  p.segments = Array(l.count);
-  for (let i = 0; i < l.count; i++) {
-    const line = way(p, at, i, o);
+  p.segments = Array(l.row.length);
+  for (let k = 0; k < l.row.length; k++) {
+    const line = way(p, at, k, o), i = l.row[k];
     if (!(line[0] === line[0]) || !(line[2] === line[2])) continue;  // an end that is not drawn
-    p.segments[i] = line;
+    p.segments[k] = line;
     const u = useNow(p, i), busy = u > 0.002, faint = state.witness && !inWitness.has(i) || !shown[i] || (lit && lit[i] < 0);
     let colour = colours.idle, width = thin, level = 0;
     if (lit && lit[i] >= 0) { colour = hue(classesOf(p)[p.h.transfer[lit[i]]]); width = many ? 1.6 : 3; level = LEVELS + 1; }
@@ -233,7 +233,7 @@ function placeLabels(g, p, at, w, h, r) {
 function linkAt(p, x, y) {
   let best = 6, link = -1;
   const near = (ax, ay, bx, by) => { const dx = bx - ax, dy = by - ay, f = clamp(((x - ax) * dx + (y - ay) * dy) / (dx * dx + dy * dy || 1), 0, 1); return Math.hypot(ax + f * dx - x, ay + f * dy - y); };
-  for (let i = 0; i < p.links.count; i++) {
+  for (let i = 0; i < p.links.row.length; i++) {
     const s = p.segments[i];
     if (!s) continue;
     let d = Infinity;
@@ -252,7 +252,7 @@ function hoverMap(event, p, canvas) {
   if (v >= 0) return tip(event, `${p.names[v]}\n${p.kinds[v]}${p.sites[v] ? `, ${p.sites[v]}` : ""}\nclick: filter by this node`);
   const link = linkAt(p, x, y);
   if (link < 0) return tip(null);
-  const l = p.links;
-  tip(event, `${linkName(p, link)}\n${size(l.bandwidth[link])}/s, ${time(l.latency[link])}` + (l.message[link] ? `, ${time(l.message[link])} a message\n` : "\n") +
-    (state.whole ? `used ${percent(l.use[link])}, carried ${size(l.bytes[link])}` : `used ${percent(useNow(p, link))} at ${time(state.t * horizon())}`));
+  const l = p.links, row = l.row[link];
+  tip(event, `${linkName(p, link)}${row === link ? "" : `, as ${linkName(p, row)}`}\n${size(l.bandwidth[row])}/s, ${time(l.latency[row])}` + (l.message[row] ? `, ${time(l.message[row])} a message\n` : "\n") +
+    (state.whole ? `used ${percent(l.use[row])}, carried ${size(l.bytes[row])}` : `used ${percent(useNow(p, row))} at ${time(state.t * horizon())}`));
 }
