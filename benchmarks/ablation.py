@@ -131,7 +131,7 @@ def noting(function: Callable[..., Any], part: str, called: set[str]) -> Callabl
 def without(part: str) -> Iterator[None]:
     """The planners without one part."""
     target, by = PARTS[part]
-    if part.startswith("auto: "):
+    if by is None:  # a candidate
         find(target)
         with patch.dict(_ENTRIES, {target: replace(_ENTRIES[target], auto=None)}):
             yield
