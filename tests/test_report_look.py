@@ -187,6 +187,23 @@ def test_text_of_a_studys_charts_does_not_overlap(browser, study):
         assert browser.execute_script("return document.documentElement.scrollWidth - innerWidth") <= 0
 
 
+def test_a_studys_bars_have_the_heights_of_their_values(browser, study):
+    resize(browser, 1280)
+    visit(browser, study)
+    script = (
+        "return [...document.querySelectorAll('.chart svg[role=img]')[1].querySelectorAll('g rect')]"
+        ".map(e => [+e.getAttribute('y'), +e.getAttribute('height')]);"
+    )
+    bars = browser.execute_script(script)
+    assert len(bars) == 12
+    assert len({round(top + height, 6) for top, height in bars}) == 1  # all stand on the axis
+    heights = [height for _, height in bars]
+    lowest, second, third = heights[:3]
+    assert 0 < lowest < second < third
+    # the axis is logarithmic: from 1 to 3 ms is as far as from 3 to 9 ms, which the third scheme has
+    assert second - lowest == pytest.approx(heights[7] - second, abs=0.01)
+
+
 # --- contrast -------------------------------------------------------------------------------------
 
 CONTRAST = """

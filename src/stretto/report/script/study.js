@@ -57,7 +57,7 @@ function drawLines(view) {
   const spreads = seen.flatMap(([, b, e]) => [b - e > 0 || y.scale !== "log" ? b - e : b, b + e]);
   const top = 24, L = 12 + Math.max(...scaleOf(y.scale, spreads, HIGH - 60, top, 34).moments.map((v) => wide(words(y, v)))), R = 14;
   const names = category ? [...new Set(chart.series.flatMap((s) => s.x))] : [], slot = (w - L - R) / (names.length || 1), turned = category && Math.max(...names.map(wide)) > slot - 8;
-  const down = turned ? Math.min(130, .6 * Math.max(...names.map(wide)) + 14) : 22, B = down + (x.title ? 24 : 4), H = HIGH + (turned ? down - 22 : 0), bottom = H - B;
+  const down = turned ? .6 * Math.min(170, Math.max(...names.map(wide))) + 14 : 22, B = down + (x.title ? 24 : 4), H = HIGH + (turned ? down - 22 : 0), bottom = H - B;
   const Y = scaleOf(y.scale, spreads, bottom, top, 34), X = category ? { at: (v) => L + (names.indexOf(v) + .5) * slot } : scaleOf(x.scale, view.zoom || every.map(([a]) => a), L, w - R, 70, x.form, !!view.zoom);
   const g = view.svg; g.setAttribute("viewBox", `0 0 ${w} ${H}`); g.setAttribute("height", H); g.replaceChildren();
   const text = (a, b, words, more) => g.append(svg("text", { x: a, y: b, fill: "var(--soft)", "font-size": 12, ...more }, words));
@@ -80,7 +80,7 @@ function drawLines(view) {
   edge.append(svg("rect", { x: L - 6, y: top - 6, width: w - L - R + 12, height: bottom - top + 12 })); g.append(edge, inside);
   const bars = shown.filter((s) => s.kind === "bar"), thin = slot * .8 / (bars.length || 1);
   shown.forEach((s) => {
-    const points = s.x.map((v, i) => [v, s.y[i], s.error ? s.error[i] : 0]).filter(([a, b]) => usable(x, a) && usable(y, b) && a >= (X.lo ?? a) / 1.0001 && (category || a <= X.hi * 1.0001));
+    const points = s.x.map((v, i) => [v, s.y[i], s.error ? s.error[i] : 0]).filter(([a, b]) => usable(x, a) && usable(y, b) && (category || (a >= X.lo / 1.0001 && a <= X.hi * 1.0001)));
     const colour = colourOf(s), shift = s.kind === "bar" ? (bars.indexOf(s) + .5) * thin - slot * .4 : 0;
     if (s.kind === "line") inside.append(svg("path", { d: points.map(([a, b], i) => `${i ? "L" : "M"}${X.at(a)} ${Y.at(b)}`).join(""), fill: "none", stroke: colour, "stroke-width": 2, "stroke-dasharray": DASHES[s.dash] }));
     for (const [a, b, e] of points) {
