@@ -16,7 +16,9 @@ from stretto.planners import run_planner
 from stretto.planners.optical.circuits import instance_of
 from stretto.studies import Cell, Store, emulated, find_study, run_cell, run_study, write_study
 from stretto.studies.cell import attempt
+from stretto.studies.charts import chart_data
 from stretto.studies.identity import key_of
+from stretto.studies.model import Figure
 from stretto.studies.page import summary_rows
 from stretto.studies.swot import break_even, instance_for, planned_row, scheduled_row
 from stretto.topologies import load_topology
@@ -269,6 +271,24 @@ def test_a_page_may_have_boxes_a_scheme(tmp_path):
     write_study(run_study(study), study, str(tmp_path))
     page = (tmp_path / "index.html").read_text()
     assert '"kind":"box"' in page and "SCALE-CCL" in page
+
+
+def test_a_scheme_has_one_colour_in_all_charts_and_what_has_no_value_is_left_out():
+    rows = [
+        {"scheme": scheme, "size_bytes": size, "completion_s": second, "bound_s": 0.5, "topology": "ring:4"}
+        for scheme, size, second in (("one", 10, 1.0), ("two", 10, None), ("two", 20, 2.0), ("one", 20, 4.0))
+    ]
+    figure = Figure("3", "Figure 3", "size_bytes", "completion_s")
+    published = {"paper": [{"scheme": "two", "topology": "ring:4", "size_bytes": 20, "reported_s": 3.0}]}
+    colours = {"zero": 0}
+    chart = chart_data(figure, rows, published, colours)
+    assert [(s["name"], s["x"], s["y"], s["colour"], s["dash"]) for s in chart["series"]] == [
+        ("one", [10, 20], [1.0, 4.0], 1, "solid"),
+        ("two", [20], [2.0], 2, "solid"),
+        ("two (published)", [20], [3.0], 2, "dot"),
+        ("lower bound", [10, 20], [0.5, 0.5], -1, "dash"),
+    ]
+    assert colours == {"zero": 0, "one": 1, "two": 2}
 
 
 # --- SWOT ---------------------------------------------------------------------------------------

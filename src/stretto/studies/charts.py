@@ -48,7 +48,8 @@ def chart_data(
         ``error`` (standard deviations) or None, ``colour`` (a class of the page, -1 for grey), ``mark``, ``dash``, and
         ``kind``: line, bar, box, or mark, a short line across the bars of a place.
     """
-    shown = (r for r in rows if figure.y in r and "failed" not in r)
+    # a plan without a bound has no ratio
+    shown = (r for r in rows if r.get(figure.y) is not None and "failed" not in r)
     lines = grouped(shown, lambda r: ", ".join(str(r[column]) for column in figure.lines))
     marks: Counter[str] = Counter()
     kind = "box" if figure.boxes else "bar" if figure.bars else "line"
@@ -111,7 +112,7 @@ def _published(
         lines: dict[str, list[tuple[Any, float]]] = {}
         for p in published.get(source, ()):
             place = p["topology"].removesuffix(":teccl"), p.get("size_bytes", 10**9), p.get("chunks", 1)
-            if key in p and place in shown:
+            if p.get(key) is not None and place in shown:
                 lines.setdefault(p["scheme"], []).append((place[figure.x != "topology"], p[key]))
         for scheme, points in lines.items():
             yield f"{scheme} ({words})", scheme, points

@@ -108,7 +108,7 @@ const cut = (text, most) => { let end = text.length; if (wide(text) <= most) ret
 // --- boxes: a row for each scheme -----------------------------------------------------------------------------------
 const BOX_ROW = 30;
 function drawBoxes(view) {
-  const { chart, box } = view, axis = chart.y, shown = shownOf(chart).filter((s) => s.y.length), w = box.clientWidth, every = shown.flatMap((s) => s.y);
+  const { chart, box } = view, axis = chart.y, shown = shownOf(chart).map((s) => ({ ...s, y: s.y.filter((v) => usable(axis, v)) })).filter((s) => s.y.length), w = box.clientWidth, every = shown.flatMap((s) => s.y);
   if (!every.length) return view.svg.replaceChildren();
   const L = Math.min(w * .36, 16 + Math.max(...shown.map((s) => wide(s.name)))), R = 20, top = 6, bottom = top + BOX_ROW * shown.length, H = bottom + 44;
   const X = scaleOf(axis.scale, every, L, w - R, 80), g = view.svg; g.setAttribute("viewBox", `0 0 ${w} ${H}`); g.setAttribute("height", H); g.replaceChildren();
