@@ -22,7 +22,7 @@ import numpy as np
 from ..lower import Program, lower_for
 from ..model.arrays import Int64
 from ..model.collective import Collective
-from ..model.errors import InputError
+from ..model.errors import InputError, Unsupported
 from ..model.kinds import BY_NAME
 from ..model.plan import Plan
 from ..model.topology import ACCELERATOR, SWITCH, Topology, make_topology
@@ -30,6 +30,7 @@ from ..model.variants import costing
 from ..schedule.effort import steps_of
 from ..topologies import load_topology
 from ..topologies.measured import sites_of
+from .dead_links import DeadPairs, dead_words, without_pairs
 from .requests import PlanRequest, Shape
 
 if TYPE_CHECKING:
@@ -146,6 +147,7 @@ class Library:
 
     Attributes:
         unknown: whether no topology was given.
+        dead: pairs of ranks whose links are dead.
     """
 
     def __init__(
@@ -165,6 +167,7 @@ class Library:
         self.in_table = topology is not None and self.nodes == topology.accelerators.tolist()
         self.rank, self.size = rank, len(ranks)
         self.recipes: dict[tuple[Shape, bool], Recipe] = {}
+        self.dead: DeadPairs = frozenset()
 
     def learn(self, topology: Topology) -> None:
         """Plan from now on for this network. Its nodes 0, 1, ... are the ranks, unless the library began with one."""
@@ -173,6 +176,11 @@ class Library:
         # and optical planes are as the last collective left them: each plan turns them to what it needs
         planes = tuple(replace(p, matching=np.full(len(p.nodes), -1, dtype=np.int32)) for p in topology.planes)
         self.topology = costing(replace(topology, replicates=none, reduces=none, planes=planes), self.message_s)
+
+    def lose(self, dead: DeadPairs) -> None:
+        """Plan from now on for the network without the links of these pairs of ranks."""
+        self.topology = without_pairs(self.topology, self.nodes, dead)
+        self.dead, self.tuning, self.recipes = dead, None, {}
 
     @property
     def sites(self) -> list[int]:
@@ -217,6 +225,9 @@ class Library:
             plan_of: gives the first plan if it is not known; by default :meth:`first_plan`.
         """
         shape = Shape.of(kind, size_bytes, root)
+        if direct and self.dead:
+            name = BY_NAME[kind].name
+            raise Unsupported(f"pieces of {name} go straight from rank to rank, and {dead_words(self.dead)}")
         if (shape, direct) not in self.recipes:
             self.recipes[shape, direct] = self.recipe_of((plan_of or self.first_plan)(shape, direct))
         return self.recipes[shape, direct]
@@ -229,7 +240,11 @@ class Library:
 
     def recipe_of(self, plan: Plan) -> Recipe:
         """How this rank runs a plan."""
-        return Recipe(lower_for(plan, self.nodes[self.rank]), Cut.of(plan.workload.collectives[0]))
+        recipe = Recipe(lower_for(plan, self.nodes[self.rank]), Cut.of(plan.workload.collectives[0]))
+        own = {v for r, v in enumerate(self.nodes) if frozenset((r, self.rank)) in self.dead}
+        if own & recipe.program.partners:
+            raise Unsupported(f"the plan needs a link that is gone: {dead_words(self.dead)}")
+        return recipe
 
     def request(self, shape: Shape) -> PlanRequest:
         """The request for the plans of a shape: the better one by the planner of the table, or else by ``auto``."""

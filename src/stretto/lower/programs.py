@@ -163,6 +163,12 @@ class Program:
         return peers
 
     @property
+    def partners(self) -> set[int]:
+        """The nodes with which this one exchanges data or signals."""
+        columns = self.sends.to.values, self.receives.source, self.receives.signals.values, self.awaited.node
+        return {int(v) for nodes in columns for v in nodes}
+
+    @property
     def held(self) -> Int64:
         """int64[chunks], the chunks that the node holds at first, ascending."""
         return self.chunks.chunk[self.chunks.held]

@@ -94,6 +94,7 @@ def meet(
     callers: Callable[[Mapping[int, Address]], Mapping[int, str]] | None = None,
     look: Callable[[], None] | None = None,
     offer: Offer | RoadOffer | None = None,
+    without: Collection[int] = (),
 ) -> Mesh:
     """Connect with every other node after telling each other where to: within a machine by Unix sockets, else by TCP.
 
@@ -106,6 +107,7 @@ def meet(
             this one.
         look: as in :func:`join`.
         offer: the connections that exist; nodes that have one to each other are not connected anew.
+        without: nodes to which this one shall not connect, as they do not to this one.
     """
     here = machine()
     with contextlib.ExitStack() as stack:
@@ -121,6 +123,7 @@ def meet(
         if offer is not None:
             for peer in offer.agree({peer: row[4] for peer, row in said.items()}):
                 del addresses[peer]
+        addresses = {peer: address for peer, address in addresses.items() if peer == node or peer not in without}
         subflows = dict.fromkeys(names, range(connections))
         further = callers(addresses) if callers is not None else {}
         everyone = addresses | dict.fromkeys(further, (host, 0))  # nobody calls those

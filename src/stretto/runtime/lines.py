@@ -24,6 +24,7 @@ from .channel import Forged, Wire
 from .inbox import Done
 from .mesh import GRACE_S, LINGER_S, LOOK_S, READ_BYTES, Connection, on_the_way
 from .message_frames import GONE, HEAD, LIMIT, Item, Stream, Word
+from .reach import Reach
 from .switchboard import Switchboard, switchboard_with
 from .telling import beside
 
@@ -44,6 +45,7 @@ class Line:
         users: how many groups have the line, or are about to; its maker is one.
         failure: why it has ended.
         closed: called when it has been closed.
+        reach: by stream, what looks after the path to the peer.
     """
 
     def __init__(self, sock: Wire) -> None:
@@ -52,6 +54,7 @@ class Line:
         self.closed: Callable[[], None] = _nothing
         self.failure: str | None = None
         self.streams: dict[int, Stream] = {}
+        self.reach: dict[Stream, Reach] = {}
         self.heard_at = self.look_at = time.monotonic()
         self._moved = 0, self.heard_at  # the bytes that the kernel has taken, and since when no more, though some wait
         # reentrant: Python may collect a group, which leaves the line, while the thread has it
@@ -81,6 +84,11 @@ class Line:
         if board is not None:
             board.look_soon(self)
 
+    def watch(self, stream: Stream, reach: Reach) -> None:
+        """Look after the path to the peer while a stream is there."""
+        self.reach[stream] = reach
+        self._call(lambda board: board.look_soon(self))
+
     def _call(self, call: Callable[[Switchboard], None]) -> None:
         if self.board is not None:
             call(self.board)
@@ -97,6 +105,7 @@ class Line:
             stream = self.streams.pop(number, None)
             if stream is None or self.failure is not None:
                 return []
+            self.reach.pop(stream, None)
             queue = self._queues.pop(stream)
             begun = bool(self._begun.get(stream))
             dropped = list(queue)[begun:]
@@ -316,8 +325,9 @@ class Line:
     def look(self) -> float:
         """Say that this process is alive, and look at what waits; returns the seconds until the next look."""
         with self._lock:
-            streams = list(self.streams.values())
+            streams, reach = list(self.streams.values()), list(self.reach.values())
         every_s = PING * min((s.timeout_s for s in streams), default=60.0)
+        every_s = min([every_s, *(r.every_s for r in reach)])
         if not self._said and streams and self._sending.acquire(blocking=False):
             try:
                 if not self.connection.unsent:
@@ -331,6 +341,8 @@ class Line:
         self._look_at_progress(max((s.timeout_s for s in streams), default=60.0))
         for stream in streams:
             stream.look(time.monotonic() - self.heard_at)
+        for each in reach:
+            each.look()
         return every_s
 
     def _look_at_progress(self, timeout_s: float) -> None:

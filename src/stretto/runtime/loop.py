@@ -49,7 +49,8 @@ class Run:
         self.steps = steps
         self.sources = [source for source in (self.circuits, self.gate) if source is not None]
         self.number, self.culprit, self.connection = self.mesh.runs, self.mesh.node, self.mesh.connection
-        self.peers = {p: self.mesh.peers[p] for p in program.peers.tolist()}
+        # two ranks whose link is dead have no connection, and their programs need none
+        self.peers = {p: self.mesh.peers[p] for p in program.peers.tolist() if p in self.mesh.peers}
         self.connections = [c for connections in self.peers.values() for c in connections]
         self.trace = Trace()
         self.timed = program.plan.sharing == "timed"

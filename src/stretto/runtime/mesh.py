@@ -239,6 +239,7 @@ class Mesh:
         pool: memory for arrivals.
         server: what runs its programs without Python's lock, if anything does.
         told: what the server calls when a peer has failed.
+        watched: whether another thread may condemn a node.
     """
 
     def __init__(self, node: int, names: Mapping[int, str], connections: Sequence[Connection]) -> None:
@@ -255,6 +256,7 @@ class Mesh:
         self.condemned: tuple[int, str] | None = None
         self.pool = Pool()
         self.server: Server | None = None
+        self.watched = False
         self.told: Callable[[PeerFailed], None] | None = None
 
     def take_back(self) -> None:

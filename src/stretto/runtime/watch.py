@@ -34,13 +34,15 @@ class Watch:
         began = time.monotonic()
         self.over_at = began + LATE * self.timeout_s
         self.ping_at = began + self.timeout_s / PINGS
-        self.look_at = began + LOOK_S if len(run.mesh.peers) > len(run.peers) else math.inf
+        self.look_at = began + LOOK_S if len(run.mesh.peers) > len(run.peers) or run.mesh.watched else math.inf
         self.at = min(self.over_at, self.ping_at, self.look_at)
 
     def look(self, now: float) -> None:
         """Do what is due; the run fails if it does not get on."""
         if now >= self.look_at:
             self.look_at = now + LOOK_S
+            if self.run.mesh.condemned is not None:
+                self.run.fail(*self.run.mesh.condemned)
             for c in self.strangers():
                 if c.ahead is not None and c.ahead.run <= self.run.number:
                     frame, c.ahead = c.ahead, None

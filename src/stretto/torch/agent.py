@@ -13,6 +13,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from itertools import permutations
 from typing import Any
 
 from ..choose.expected import pair_count
@@ -93,6 +94,8 @@ class Agent:
         self._reported_at = -REPORT_S
         self._network = ""
         self._said: set[str] = set()
+        # links that are dead, which the controller has not been told
+        self._dead = [(library.nodes[a], library.nodes[b]) for pair in library.dead for a, b in permutations(pair)]
 
     # --- what the group says ----------------------------------------------------------------------
 
@@ -292,6 +295,8 @@ class Agent:
         """Seconds until the next report is due; None if there is nothing to report."""
         if not self._joined:
             return RETRY_S
+        if self._dead:
+            return 0.0
         if not self._rates and not self._times:
             return None
         return max(0.0, self._reported_at + (URGENT_S if self._urgent() else REPORT_S) - time.monotonic())
@@ -318,12 +323,16 @@ class Agent:
         pairs = max((pair_count(given.plan) for given in self.newest.values()), default=len(rates))
         if 2 * len(slow) > pairs:  # then the machines are slow, not links
             rates = {link: rate for link, rate in rates.items() if link not in slow}
+        names = self._library.topology.names
+        down = [ends for ends in self._dead if ends in self._base]
         if rates:
-            names = self._library.topology.names
             shown = {ends: f"{rate:.6g}B/s" for ends, rate in rates.items()}
             links = [{"src": names[a], "dst": names[b], "bandwidth": rate} for (a, b), rate in shown.items()]
             client.report(self._network, {"links": links})
             self._sent |= rates
+        if down:
+            client.report(self._network, {"links": [{"src": names[a], "dst": names[b], "down": True} for a, b in down]})
+        self._dead = []
         versions: dict[int, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
         for (version, number), seconds in times:
             versions[version][number].append(seconds)

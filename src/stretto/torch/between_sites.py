@@ -52,7 +52,7 @@ class BetweenSites:
             for t in tensors:
                 self._all_reduce(t, form, feedback, average, timeout_s)
 
-        return self._order.later(run, tensors)
+        return self._order.later(run, tensors, number=self._order.call())
 
     def reduce_scatter(
         self, output: Tensor, source: Tensor, compress: str, feedback: Feedback | None = None, opts: Any = None
@@ -65,7 +65,7 @@ class BetweenSites:
             ranks = self._library.size
             raise ArgumentError(f"reduce_scatter: {source.numel()} elements are not {ranks} of {output.numel()}")
         run = partial(self._reduce_scatter, output, source, form, feedback, average, timeout_s)
-        return self._order.later(run, [output])
+        return self._order.later(run, [output], number=self._order.call())
 
     def _all_reduce(
         self, tensor: Tensor, form: Format, feedback: Feedback | None, average: bool, timeout_s: float

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..choose.dead_links import DeadPairs
 from ..choose.expected import LEAST_BYTES
 from ..choose.library import Library, Recipe
 from ..model.arrays import Int64
@@ -71,7 +72,7 @@ class Collectives:
 
     def __init__(self, library: Library, links: Links, job: AtController | None = None) -> None:
         self._library, self._links = library, links
-        self.plans, self._timed = Plans(library, links, job=job), job is not None
+        self.plans, self._timed, self._at_controller = Plans(library, links, job=job), job is not None, job
         self._jobs: dict[Any, Job] = {}
         self._last: Run | None = None
         self._unseen: tuple[str, int, Job, Run] | None = None
@@ -228,6 +229,13 @@ class Collectives:
                 t.copy_(results[p])
             if operation == OPS.AVG:
                 divide(t, self._library.size)
+
+    def renew(self, dead: DeadPairs) -> None:
+        """Plan anew for connections without those of some pairs of ranks."""
+        self.plans.close()
+        self._library.lose(dead)
+        self.plans = Plans(self._library, self._links, job=self._at_controller)
+        self._jobs, self._last, self._unseen = {}, None, None
 
     def close(self) -> None:
         self.plans.close()

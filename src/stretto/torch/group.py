@@ -32,6 +32,7 @@ from .job import library_of_group
 from .leaving import LEAVE_S, leave
 from .links import Links
 from .measuring import Known
+from .mending import Mending, silent_s_of
 from .monitored import MonitoredBarrier
 from .pending import Order, Pending, Started
 from .serving import Serving, by_device
@@ -82,6 +83,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         self._links.on_failure = self._order.note
         self._message_failed = partial(_message_failed, self._links, self._order)
         uses, failed = (library, self._links, self._collectives), self._message_failed
+        Mending(self._links, self._order, self._collectives, rank, size, self._timeout_s, silent_s_of(job))
         self._serving = Serving(lambda: configured(own()), *uses, store, ranks, self._timeout_s, failed)
         self.compressed = BetweenSites(library, self._collectives, self._links, self._order, self._timeout_s)
         self._monitored = MonitoredBarrier(rank, self._links)
@@ -203,16 +205,17 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         """Run collectives one after another: by the compiled loop at once, if it can, or else by the group's thread."""
         tensors = [t for (_, held, wanted, *_), _ in calls for t in (*held.values(), *wanted.values())]
         run, later = self._part(tensors)
+        number = self._order.call()
         if run == self._collectives.run and self._order.free:
             runs = self._collectives.begin(calls)
             if runs is not None:
-                return Started(runs, outputs)
+                return self._order.start(number, Started(runs, outputs))
 
         def run_all() -> None:
             for arguments, options in calls:
                 run(*arguments, **options)
 
-        return later(run_all, outputs)
+        return later(run_all, outputs, number=number)
 
     def _pieces(self, ranks: str, end: Any, root: int) -> dict[int, Tensor]:
         """The tensors of one end by piece, if this rank is among the ``ranks`` that have any."""
@@ -241,7 +244,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
             for t in tensors:
                 sum_sparse(t, self._rank, self._count, gather)
 
-        return self._order.later(run, tensors)
+        return self._order.later(run, tensors, number=self._order.call())
 
     @by_device
     def broadcast(self, tensors: list[Tensor], opts: Any) -> Any:
@@ -313,7 +316,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
     @by_device
     def send(self, tensors: list[Tensor], to: int, tag: int = 0) -> Any:
         check_rank("send", to, self._count)
-        peer = self._links.everyone()[to]
+        peer = self._links.to(to)
         if is_on_device(tensors):
             return self._serving.accelerator(tensors[0]).messages.send(tensors[0], partial(peer.send, tag))
         future, payload, done = self._message(tensors, sends=True)
@@ -323,7 +326,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
     @by_device
     def recv(self, tensors: list[Tensor], source: int, tag: int = 0) -> Any:
         check_rank("recv", source, self._count)
-        peer = self._links.everyone()[source]
+        peer = self._links.to(source)
         return self._receive(tensors, tag, {source: peer}, peer)
 
     @by_device

@@ -4,46 +4,41 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from ..choose.dead_links import DeadPairs, dead_words
 from ..choose.library import Library, joined_by_one_switch
 from ..measure.ladder import congestion_of, use_congestion
-from ..model.errors import InputError, PeerFailed
+from ..model.errors import InputError, PeerFailed, Unsupported
 from ..model.measurements import Lanes
 from ..model.plan import Plan
 from ..runtime.channel import Wire
 from ..runtime.connect import Address, join, listen, meet
 from ..runtime.credentials import Credentials, from_environment, random_secret
 from ..runtime.inbox import Inbox
-from ..runtime.incoming import DIED
-from ..runtime.mesh import GRACE_S, Mesh, has_ended
+from ..runtime.mesh import GRACE_S, Mesh
 from ..runtime.messages import Messages
 from ..runtime.native.engine import Engine, can_serve, for_mesh, hold, let_go
 from ..runtime.native.shared import Roads, SharedMesh
+from ..runtime.reach import Reach, dead
 from ..runtime.sharing import Offer, RoadOffer, Shared
+from ..runtime.telling import beside
 from .calls import describe
 from .lanes import VARIABLE, wanted, widening
 from .measuring import Known, measure, measure_lanes
+from .meeting import Meeting
 from .planes import PlaneController
-
-FIRST_LOOK_S, LOOK_S = 0.0005, 0.01
-"""Seconds between the first two looks for a missing key in the store, and at most: each is twice as long as the one
-before. A blocking look could not be cancelled."""
-MEASURING = 2
-"""Multiple of the timeout for which a rank waits for what another one measured."""
-_FAILED = "stretto/failed"
-"""The key under which the first rank that fails before all are connected says why."""
+from .relays import Relays
 
 
-class Links:
+class Links(Meeting):
     """One rank's connections to the others of its group, which meet in PyTorch's ``store``.
 
     Where the network is measured (``measures``), the library learns it.
@@ -58,7 +53,8 @@ class Links:
         self, store: Any, library: Library, host: str, measures: bool, timeout_s: float, earlier: Known | None = None,
         shared: Shared | None = None, members: Sequence[int] = (),
     ) -> None:  # fmt: skip
-        self._store, self._library, self._host, self._timeout_s = store, library, host, timeout_s
+        super().__init__(store, library, timeout_s)
+        self._host = host
         self._members = list(members) or list(range(library.size))
         self._measures, self._earlier = measures, earlier or Known()
         self._connections = wanted(os.environ, measures)
@@ -67,19 +63,18 @@ class Links:
             raise InputError("on optical planes a pair has one connection for each plane", VARIABLE)
         self._credentials = from_environment(os.environ, random_secret)
         self._lock = threading.Lock()
-        self._left = threading.Event()
         self._shared = shared or Shared(library.rank)
         self._turn = self._shared.turn()
         self._engine: Engine | None = None
         self._holding = threading.Lock()
-        self._meshes: list[Mesh] = []
         self._controller: PlaneController | None = None
         self._messages: dict[int, Messages] = {}
         self._offer = RoadOffer({})
-        self._watched: Mapping[int, Wire] = {}
-        self.inbox = Inbox()
+        self._receive_anew(frozenset())
         self.on_failure: Callable[[PeerFailed], None] | None = None
-        """Called when the compiled loop finds that a peer has failed."""
+        """Called when the compiled loop finds that a peer has failed, or a link is found dead."""
+        self.silent_s: float | None = None
+        """Seconds without an answer after which the link to a peer is dead; None where nobody looks."""
 
     def mesh(self) -> Mesh:
         """The connections for collectives. The first call connects, and measures the network if ``measures``."""
@@ -123,11 +118,70 @@ class Links:
         self.connect()
         return self._messages
 
+    def to(self, rank: int) -> Messages:
+        """The messages to and from a rank."""
+        everyone = self.everyone()
+        if rank not in everyone:
+            raise Unsupported(f"rank {rank} cannot be reached: {dead_words(self.pairs)}")
+        return everyone[rank]
+
     def here(self) -> list[int]:
         """The ranks on this machine, in order, with this one."""
         self.connect()
         sockets = self._sockets(self._meshes[0]) if self._meshes else {}
         return sorted([self._library.rank, *(r for r, sock in sockets.items() if sock.family == socket.AF_UNIX)])
+
+    @property
+    def others(self) -> list[int]:
+        """The other ranks to which this one connects."""
+        own = self._library.rank
+        return [r for r in range(self._library.size) if r != own and frozenset((own, r)) not in self.pairs]
+
+    def renew(self, pairs: DeadPairs, number: int) -> None:
+        """Leave all connections, and connect anew at the next call, but for these pairs of ranks.
+
+        Args:
+            number: how many times the group has done this, now counted.
+        """
+        meshes, messages = self._meshes, [*self._messages.values()]
+        self._let_go()
+        self._meshes, self._messages, self._offer = [], {}, RoadOffer({})
+        self._watched = {}
+        self._receive_anew(pairs)
+        self._measures = self._widens = False
+        self._store, self._shared = self.meeting(number), Shared(self._library.rank)
+        self._turn = self._shared.turn()
+        for leave in (*(m.leave for m in meshes), *(m.leave for m in messages)):
+            beside(leave)
+
+    def _receive_anew(self, pairs: DeadPairs) -> None:
+        """Let nobody hear what comes over connections made so far.
+
+        Args:
+            pairs: of ranks whose links are dead, so that they have no connection from now on.
+        """
+        self.pairs, self.inbox = pairs, Inbox()
+        self.relays = Relays(self._library.rank, self._library.size, pairs, self.inbox, self.everyone)
+
+    def failing(self) -> list[int]:
+        """The ranks whose links are dead, or are about to be counted as dead."""
+        reach = {r: m.line.reach.get(m) for r, m in self._messages.items()}
+        return [r for r, each in reach.items() if each is not None and each.fails()]
+
+    def _told(self, inbox: Inbox, failure: PeerFailed) -> None:
+        """A peer has failed, by the connections with which an inbox belongs."""
+        if self.on_failure is not None and inbox is self.inbox:
+            self.on_failure(failure)
+
+    def _lose(self, inbox: Inbox, rank: int, silent_s: float) -> None:
+        """Give up all connections since the link to a rank is dead."""
+        failure = PeerFailed(f"rank {self._library.rank}", dead(rank, silent_s))
+        if inbox is not self.inbox:
+            return  # the ranks have connected anew meanwhile
+        for mesh in self._meshes:
+            mesh.condemned = mesh.condemned or (mesh.node, failure.reason)
+        if self._engine is not None:
+            self._told(inbox, failure)
 
     def connect(self) -> None:
         """Connect to all other ranks at the first call."""
@@ -159,6 +213,10 @@ class Links:
             mesh.leave()
             raise
         self._meshes, self._messages = [mesh], messages
+        if self.silent_s is not None:
+            for r, m in messages.items():
+                lost = partial(beside, partial(self._lose, self.inbox, r, self.silent_s))
+                m.line.watch(m, Reach(m.line.connection.sock, self.silent_s, lost))
         if self._engine is None and self._library.controller is None and can_serve(mesh):
             self._engine = hold()
         if not self.measures:
@@ -169,8 +227,9 @@ class Links:
         offer = self._offer = self._shared.offer_roads(self._measures)
         with offer.held():
             mesh = self._meet("collectives", self._collective_credentials, offer)
+        mesh.watched = self.silent_s is not None
         if offer.roads is None:
-            mesh.describe, mesh.told = describe, self.on_failure
+            mesh.describe, mesh.told = describe, partial(self._told, self.inbox)
             return mesh
         self._engine, mesh = hold(), self._over(offer.roads)
         try:  # others may speak only when all take frames of the group
@@ -185,7 +244,7 @@ class Links:
         node, members = self._library.nodes[self._library.rank], zip(self._library.nodes, self._members, strict=True)
         ranks = {v: m for v, m in members if v != node}
         mesh = SharedMesh(node, self._names(), roads, ranks, (self._offer.number, self._offer.numbers))
-        mesh.describe, mesh.told = describe, self.on_failure
+        mesh.describe, mesh.told = describe, partial(self._told, self.inbox)
         return mesh
 
     def _share_roads(self) -> None:
@@ -210,11 +269,10 @@ class Links:
             mesh = self._meet("messages", credentials, offer)
             for node, (connection,) in mesh.peers.items():
                 offer.add(node, connection.sock, secret)
-            for r, node in enumerate(nodes):
-                if r != self._library.rank:
-                    name, line = f"rank {r}", offer.lines.pop(node)
-                    numbers = offer.number, offer.numbers[node]
-                    streams[r] = Messages(line, name, self._timeout_s, self.inbox, *numbers)
+            for r in self.others:
+                name, line = f"rank {r}", offer.lines.pop(nodes[r])
+                numbers = offer.number, offer.numbers[nodes[r]]
+                streams[r] = Messages(line, name, self._timeout_s, self.inbox, *numbers)
             offer.keep()
             if offer.reuses:  # who reads a line already must know the new stream before anyone speaks; others wait
                 self._share("hears", True)
@@ -224,19 +282,6 @@ class Links:
                 stream.leave()
             raise
         return streams
-
-    def tell(self, name: str, value: bytes) -> None:
-        """Put a value into the store for the ranks of the group."""
-        self._store.set(f"stretto/{name}", value)
-
-    def told(self, name: str, rank: int) -> bytes:
-        """The value that a rank puts into the store; waits until it is there."""
-        with self._first_failure():
-            return self._ask(f"stretto/{name}", rank)
-
-    def forget(self, name: str) -> None:
-        """Take a value out of the store."""
-        self._store.delete_key(f"stretto/{name}")
 
     def blame(self, failure: PeerFailed) -> None:
         """This rank was told that a peer failed, and may leave because of that: tell the others who is at fault."""
@@ -304,7 +349,8 @@ class Links:
 
         share = partial(self._share, purpose)
         node = library.nodes[library.rank]
-        more: dict[str, Any] = {"callers": controlled, "look": self._look, "offer": offer}
+        without = {library.nodes[r] for r in range(library.size)} - {library.nodes[r] for r in self.others}
+        more: dict[str, Any] = {"callers": controlled, "look": self._look, "offer": offer, "without": without}
         return meet(node, names, share, self._host, credentials, timeout_s=self._timeout_s, **more)
 
     def _let_go(self) -> None:
@@ -327,8 +373,7 @@ class Links:
 
     def _sockets(self, mesh: Mesh) -> dict[int, Wire]:
         """The socket to each other rank."""
-        nodes = self._library.nodes
-        return {r: mesh.peers[v][0].sock for r, v in enumerate(nodes) if r != self._library.rank}
+        return {r: mesh.peers[self._library.nodes[r]][0].sock for r in self.others}
 
     def _measure(self) -> None:
         """Measure what is not known of the network. All ranks learn all numbers, so they make the same plans."""
@@ -344,57 +389,3 @@ class Links:
             if sock.family != socket.AF_UNIX:  # messages have a connection of their own
                 use_congestion([self._messages[r].line.connection.sock], congestion_of(sock))
         mesh.serve()
-
-    @contextlib.contextmanager
-    def _first_failure(self) -> Iterator[None]:
-        """Let the other ranks know why this one fails; where one failed before, that is the cause, and is raised."""
-        try:
-            yield
-        except PeerFailed as failure:
-            if self._store.check([_FAILED]):
-                raise self._failure() from None
-            self._store.set(_FAILED, f"{failure.peer}\n{failure.reason}")
-            raise
-
-    def _look(self) -> None:
-        """Raise if it is in vain to wait for others."""
-        if self._left.is_set():
-            raise PeerFailed(f"rank {self._library.rank}", "it leaves the group")
-        if self._store.check([_FAILED]):
-            raise self._failure()
-        for r, sock in self._watched.items():
-            if has_ended(sock):
-                raise PeerFailed(f"rank {r}", DIED)
-
-    def _failure(self) -> PeerFailed:
-        peer, _, reason = self._store.get(_FAILED).decode().partition("\n")
-        return PeerFailed(peer, reason)
-
-    def _share(self, name: str, value: Any) -> list[Any]:
-        """Publish this rank's value under a name; returns the values of all ranks, in order."""
-        self._store.set(f"stretto/{name}/{self._library.rank}", json.dumps(value))
-        return [json.loads(self._ask(f"stretto/{name}/{r}", r)) for r in range(self._library.size)]
-
-    def _shared_secret(self) -> bytes:
-        """The secret that rank 0 puts into the store; whoever reads the store has it."""
-        if self._library.rank == 0:
-            self._store.set("stretto/secret", random_secret().hex())
-        return self._ask("stretto/secret", 0)
-
-    def _ask(self, key: str, rank: int) -> bytes:
-        """The value that another rank puts into the store; waits until it is there."""
-        # a rank that measures may itself wait for the timeout before it names the rank at fault
-        limit_s, pause_s = self._timeout_s * (MEASURING if self._meshes else 1), FIRST_LOOK_S
-        deadline = time.monotonic() + limit_s
-        while not self._store.check([key]):
-            try:
-                self._look()
-                if time.monotonic() > deadline:
-                    raise PeerFailed(f"rank {rank}", f"it did not come within the timeout of {limit_s:g} s")
-            except PeerFailed:
-                if self._store.check([key]):
-                    break  # a rank that needs nothing more may have closed the group since the last look
-                raise
-            self._left.wait(pause_s)
-            pause_s = min(2 * pause_s, LOOK_S)
-        return bytes(self._store.get(key))

@@ -7,7 +7,8 @@ import threading
 import time
 from collections.abc import Mapping
 
-from ..model.errors import PeerFailed
+from ..choose.dead_links import dead_words
+from ..model.errors import PeerFailed, Unsupported
 from ..runtime.inbox import Receive
 from ..runtime.mesh import LATE
 from ..runtime.messages import Messages, ask
@@ -37,6 +38,8 @@ class MonitoredBarrier:
             raise PeerFailed(f"rank {self._rank}", f"Rank {self._rank} timed out in monitoredBarrier at once")
         until = time.monotonic() + timeout_s
         peers = self._links.everyone()
+        if self._links.pairs:
+            raise Unsupported(f"in monitored_barrier rank 0 counts all, and {dead_words(self._links.pairs)}")
         if self._rank == 0:
             self._count(peers, until, timeout_s, wait_all_ranks)
         else:

@@ -21,6 +21,7 @@ IDLE_S = 2.0
 """Seconds without a job after which a group's thread ends; starting one takes 0.1 ms."""
 
 Context = Callable[[], AbstractContextManager[Any]]
+Queued = tuple[Callable[[], None], torch.futures.Future, Any, Context, int]
 
 
 class TimedOut(StrettoError, RuntimeError):
@@ -97,6 +98,11 @@ class Started(dist._Work):  # type: ignore[misc]
     def is_completed(self) -> bool:
         return all(run.ended for run in self._runs)
 
+    @property
+    def failed(self) -> bool:
+        """Whether one of the collectives has failed."""
+        return any(run.failure is not None for run in self._runs)
+
     def _end(self, future: torch.futures.Future) -> None:
         failure = next((run.failure for run in self._runs if run.failure is not None), None)
         if failure is not None:
@@ -108,16 +114,48 @@ class Started(dist._Work):  # type: ignore[misc]
 class Order:
     """The jobs of one group that need Python, which a thread runs one after another; it ends when there are none.
 
-    After a peer has failed, ``report`` is called once, and no job runs any more.
+    After a peer has failed, ``report`` is called once, and no job runs any more, unless a group can go on without a
+    link (:mod:`.mending`). For that collectives are numbered in the order of their calls.
+
+    Attributes:
+        mend: whether the collective of a number may run although a link has failed.
+        failed: called at a failure; returns what is called after ``report``.
     """
 
     def __init__(self, name: str, report: Callable[[PeerFailed], None]) -> None:
         self._report, self._name = report, name
-        self._jobs: deque[tuple[Callable[[], None], torch.futures.Future, Any, Context]] = deque()
+        self._jobs: deque[Queued] = deque()
         self._failure: PeerFailed | None = None
         self._change = threading.Condition()
         self._thread: threading.Thread | None = None
         self._busy = self._stopped = False
+        self.mend: Callable[[int], bool] = lambda number: False
+        self.failed: Callable[[PeerFailed], Callable[[], None]] = lambda failure: _nothing
+        self._begun = self._ended = 0  # the last collectives that were begun, and that a job has ended well
+        self._started: tuple[int, Started] | None = None
+
+    def call(self) -> int:
+        """The number of a collective that begins."""
+        with self._change:
+            self._begun += 1
+            return self._begun
+
+    def start(self, number: int, started: Started) -> Started:
+        """Take note of collectives that the compiled loop runs."""
+        self._started = number, started
+        return started
+
+    def last_without_result(self) -> int:
+        """The last collective that has begun; the one after it if that one has ended well."""
+        with self._change:
+            ended = self._ended == self._begun
+            if self._started is not None and self._started[0] == self._begun:
+                ended = self._started[1].is_completed() and not self._started[1].failed
+            return self._begun + ended
+
+    def forget(self) -> None:
+        """Run jobs again."""
+        self._failure = None
 
     @property
     def free(self) -> bool:
@@ -135,16 +173,18 @@ class Order:
         result: Any,
         future: torch.futures.Future | None = None,
         on: Context = nullcontext,
+        number: int = 0,
     ) -> Pending:
         """Queue a job; when it has run, its future has ``result``.
 
         Args:
             future: that future, where it is no ordinary one.
             on: makes the context in which it gets the result, such as the stream on which that will be there.
+            number: of a collective.
         """
         future = torch.futures.Future() if future is None else future
         with self._change:
-            self._jobs.append((run, future, result, on))
+            self._jobs.append((run, future, result, on, number))
             self._busy = True
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
@@ -155,9 +195,13 @@ class Order:
 
     def note(self, failure: PeerFailed) -> None:
         """Run no more jobs because a peer has failed, and report it."""
-        if self._failure is None:
+        with self._change:
+            if self._failure is not None:
+                return
             self._failure = failure
-            self._report(failure)
+            go_on = self.failed(failure)
+        self._report(failure)
+        go_on()
 
     def fail(self, failure: PeerFailed, within_s: float) -> None:
         """Run no more jobs because of a failure, and wait until the other ranks have its reason."""
@@ -180,11 +224,12 @@ class Order:
 
     def _work(self) -> None:
         while (job := self._next()) is not None:
-            run, future, result, on = job
+            run, future, result, on, number = job
             try:
-                if self._failure is not None:
+                if self._failure is not None and not (number and self.mend(number)):
                     raise self._failure
                 run()
+                self._ended = number or self._ended
             except BaseException as error:
                 if isinstance(error, PeerFailed):
                     self.note(error)
@@ -196,7 +241,7 @@ class Order:
                     future.set_result(result)
             del job, run, future, result, on  # a finished job must keep no tensor and no group alive
 
-    def _next(self) -> tuple[Callable[[], None], torch.futures.Future, Any, Context] | None:
+    def _next(self) -> Queued | None:
         """The next job; None when there has been none for ``IDLE_S``, or there will be none."""
         with self._change:
             if not self._jobs and not self._stopped:
@@ -209,3 +254,7 @@ class Order:
     def _done(self) -> None:
         with self._change:
             self._busy = bool(self._jobs)
+
+
+def _nothing() -> None:
+    pass

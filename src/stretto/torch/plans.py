@@ -377,8 +377,8 @@ class Plans:
     def _tell_all(self, word: Word, shape: Shape, number: int = 0) -> None:
         """Send a note from rank 0 to all, itself last."""
         note = self._note(word, shape, number)
-        for messages in self._links.everyone().values():
-            messages.note(TAG, note)
+        for rank in range(1, self._library.size):
+            self._links.relays.note(rank, TAG, note)
         self._later(partial(self._hear, note))
 
     def _answer(self, word: Word, shape: Shape, number: int = 0) -> None:
@@ -387,7 +387,7 @@ class Plans:
         if self._library.rank == 0:
             self._later(partial(self._hear, note))
         else:
-            self._links.everyone()[0].note(TAG, note)
+            self._links.relays.note(0, TAG, note)
 
     def _later(self, job: Callable[[], None]) -> None:
         self._worker.later(job)

@@ -14,6 +14,11 @@ def own_part(store: Any, rank: int) -> Any:
     return PrefixStore(f"stretto/group {store.add(f'stretto/groups/{rank}', 1)}", store)
 
 
+def part_again(store: Any, number: int) -> Any:
+    """The part of a group's store in which its ranks meet again for the ``number``-th time."""
+    return PrefixStore(f"stretto/again {number}", store)
+
+
 def world_of(store: Any) -> str | None:
     """What all groups have in common that meet in one store, under whatever prefix; None where that cannot be said."""
     while isinstance(store, PrefixStore):

@@ -85,7 +85,7 @@ def _sends(program: Program, ends: Ends) -> dict[int, NDArray[Any]]:
         at.C_SEND: owners, at.C_CONNECTION: _numbers(place[c] for c in to),
         at.A_ROW: awaited.row, at.A_WAKES: awaited.wakes.offsets, at.A_WAKES_OF: awaited.wakes.values,
         at.A_CONNECTION: _numbers(place[mesh.connection(node, 0)] for node in awaited.node.tolist()),
-        at.P_CONNECTION: _numbers(place[c] for peer in program.peers.tolist() for c in mesh.peers[peer]),
+        at.P_CONNECTION: _numbers(place[c] for peer in program.peers.tolist() for c in mesh.peers.get(peer, ())),
     }  # fmt: skip
 
 
