@@ -68,8 +68,15 @@ def process(place: Place, size: int, repeats: int, congestion: str, pipe: Connec
     listener = socket.create_server((place.host, 0), backlog=sum(STREAMS))
     pipe.send((place.host, listener.getsockname()[1]))
     following = pipe.recv()
-    outgoing = {n: [socket.create_connection(following) for _ in range(n)] for n in STREAMS}
-    incoming = {n: [listener.accept()[0] for _ in range(n)] for n in STREAMS}
+    outgoing: dict[int, list[socket.socket]] = {n: [] for n in STREAMS}
+    incoming: dict[int, list[socket.socket]] = {n: [] for n in STREAMS}
+    for n in STREAMS:
+        for _ in range(n):
+            outgoing[n].append(socket.create_connection(following))
+            outgoing[n][-1].sendall(bytes([n]))
+    for _ in range(sum(STREAMS)):  # where packets are lost they do not come in the order in which they were called
+        sock = listener.accept()[0]
+        incoming[sock.recv(1)[0]].append(sock)
     for sock in (s for same in [*outgoing.values(), *incoming.values()] for s in same):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_BYTES)

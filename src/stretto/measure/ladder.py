@@ -2,8 +2,11 @@
 
 Clouds cap single flows, and TCP's usual congestion control (cubic) takes each lost packet for a full queue, so on a
 long link that loses packets a connection carries little. One pair of ranks stands for all pairs of its two sites. It
-measures one connection, and one with BBR, if the kernels have it: BBR is used if it carries ``GAIN`` times as much as
-the default. Then it measures 16 connections. If these carry less than ``GAIN`` times as much as one, one is enough.
+measures one connection, and one with BBR, if the kernels have it: BBR is used if it carries ``LOSSY_GAIN`` times as
+much as the default. Where packets are lost, one stream of either says little: the default begins with the window that
+it had before it lost any, and carries in 10 round trips what it cannot keep up; so it is measured again, and the later
+stream counts. BBR has a second attempt. Then the pair measures 16 connections. If these carry less than ``GAIN`` times
+as much as one, one is enough.
 
 Else the pair gets the fewest connections which at the rate of one would carry ``ROOM`` times the most that was seen:
 where flows are capped, no connection then has to reach its cap all the time. Pairs that send at once share that room.
@@ -16,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -28,7 +32,10 @@ from ..runtime.streams import LEAST_UNSENT, UNSENT_BYTES, Received, rate
 LADDER = (1, 2, 4, 8, 16)
 """Numbers of connections that a pair may get."""
 GAIN = 1.05
-"""More connections, or BBR, must carry this many times as much to be worth it (benchmarks/torch_wan.py)."""
+"""More connections must carry this many times as much to be worth it (benchmarks/torch_wan.py)."""
+LOSSY_GAIN = 1.25
+"""BBR must carry this many times as much as the default. Where packets are lost it carries 2 to 40 times as much; where
+flows are capped, streams of either differ by up to 9 %, and the default is kept (benchmarks/torch_wan.py)."""
 ROOM = 4 / 3
 """Several connections are enough if this many times the most would go over them, had each the rate of one alone. 8
 connections whose caps add up to exactly the link take 4.8 s for what 16 carry in 4.3 s (benchmarks/streams.py)."""
@@ -40,6 +47,8 @@ connections."""
 FEW_TRIPS, TRIPS = 10, 16
 """Round trips that a stream lasts which only decides what to measure next, and one whose rate is kept. TCP doubles its
 rate with each of the first, from 10 packets a connection."""
+RESENT_PACKETS = slice(100, 104)
+"""Where Linux's ``struct tcp_info`` has ``tcpi_total_retrans``."""
 UNSENT_S = 0.02
 """Seconds of a pair's rate that may wait in the kernel: they make each stream as much longer."""
 
@@ -86,6 +95,7 @@ class _Climb:
         kept: whether that is what seems to be enough, whose rate is kept.
         last: whether it is enough, and only its other direction is to be measured.
         least: the fewest connections that seemed to be enough.
+        again: congestion controls of which one connection is measured once more, as packets were lost.
         found: what was carried, by connections and congestion control.
     """
 
@@ -99,6 +109,7 @@ class _Climb:
     last: bool = False
     least: int = 1
     ended: bool = False
+    again: set[str] = field(default_factory=set)
     found: dict[tuple[int, str], Rates] = field(default_factory=dict)
 
     @property
@@ -112,9 +123,16 @@ class _Climb:
         trips, size = TRIPS if self.kept else FEW_TRIPS, STREAM_BYTES // self.connections
         return Effort(seconds=STREAM_S, most_bytes=size, trials=1, round_trips=trips, unsent_bytes=self.unsent_bytes)
 
-    def took(self, there: float, back: float) -> None:
-        """Take note of the rates of the last step, bytes/s, and decide on the next one."""
+    def took(self, there: float, back: float, lost: bool = False) -> None:
+        """Take note of the rates of the last step, bytes/s, and whether packets were lost; decide on the next one."""
         now = self.connections, self.congestion
+        if now == (1, "") and self.usable and not self.kept:
+            if lost and not self.found:
+                self.found[now], self.again = (there, back), {"", LOSSY}
+                return
+            if "" in self.again:
+                self.again.discard("")
+                del self.found[now]  # it had the window of a link that loses nothing
         before = self.found.get(now, (0.0, 0.0))
         self.found[now] = max(there, before[0]), max(back, before[1])
         if self.last:
@@ -129,7 +147,10 @@ class _Climb:
         if now == (1, "") and self.usable:
             self.congestion = LOSSY
         elif self.connections == 1:
-            if self._carried(now) < GAIN * self._carried((1, "")):
+            if self._carried(now) < LOSSY_GAIN * self._carried((1, "")):
+                if now[1] in self.again:
+                    self.again.discard(now[1])
+                    return
                 self.congestion = ""
             self.connections = LADDER[-1]
         else:
@@ -210,10 +231,17 @@ def climbed(
 
 
 def use_congestion(sockets: Iterable[Wire], name: str) -> None:
-    """Let connections over the network use a congestion control; "" for the one that they have."""
+    """Let connections over the network use a congestion control, as if they had sent nothing yet; "" for the one that
+    they have.
+
+    The kernel ignores a name that a connection has already. BBR then keeps to what it had beside 15 others, or on a
+    busy machine, for seconds: it tries a quarter more every eighth round trip. ``reno``, which every kernel has, makes
+    it begin anew.
+    """
     for sock in sockets:
         if name and sock.family != socket.AF_UNIX:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode())
+            for each in ("reno", name) if congestion_of(sock) == name else (name,):
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, each.encode())
 
 
 def congestion_of(sock: Wire) -> str:
@@ -251,18 +279,18 @@ def _apart(ways: Ways) -> list[list[tuple[int, int]]]:
 def _measured(
     rank: int, going: Mapping[tuple[int, int], _Climb], name: str, latency_s: Mapping[tuple[int, int], float],
     widening: Widening, share: Callable[[str, Any], list[Any]], timeout_s: float,
-) -> dict[tuple[int, int], tuple[float, float]]:  # fmt: skip
-    """Bytes/s of each pair with as many connections as are next, from the lower rank to the higher one and back; 0 in
-    the direction that it does not measure now."""
+) -> dict[tuple[int, int], tuple[float, float, bool]]:  # fmt: skip
+    """Bytes/s of each pair with as many connections as are next, from the lower rank to the higher one and back, 0 in
+    the direction that it does not measure now; and whether packets were lost."""
     mine = {(a if b == rank else b): climb for (a, b), climb in going.items() if rank in (a, b)}
     widening.open(name, {peer: climb.connections for peer, climb in mine.items()})
-    came: list[list[Received]] = []
+    came: list[list[tuple[Received, int]]] = []
     for falls in (False, True):
         if all(climb.direction != falls for climb in going.values()):
             came.append([])
             continue
         share(f"begin {name}, {falls}", None)
-        part = Received([], 0, 0.0)
+        part, resent = Received([], 0, 0.0), 0
         for peer, climb in mine.items():
             if climb.direction != falls:
                 continue
@@ -274,11 +302,23 @@ def _measured(
             ends = {(peer, i): sock for i, sock in enumerate(sockets)}
             sends = (rank > peer) is falls
             late_s = latency_s[min(rank, peer), max(rank, peer)]
+            before = _resent(sockets)
             part = together(ends if sends else {}, {} if sends else ends, climb.effort, late_s, timeout_s)
-        came.append([Received(*row) for row in share(f"{name}, {falls}", part)])
+            resent = _resent(sockets) - before
+        came.append([(Received(*row), count) for row, count in share(f"{name}, {falls}", [part, resent])])
     rates = {}
     for (a, b), climb in going.items():
         seconds = climb.effort.stream_s(latency_s[a, b])
-        carried = rate([came[climb.direction][a if climb.direction else b]], seconds)[0]
-        rates[a, b] = (0.0, carried) if climb.direction else (carried, 0.0)
+        sender, receiver = (b, a) if climb.direction else (a, b)
+        carried = rate([came[climb.direction][receiver][0]], seconds)[0]
+        lost = came[climb.direction][sender][1] > 0
+        rates[a, b] = (0.0, carried, lost) if climb.direction else (carried, 0.0, lost)
     return rates
+
+
+def _resent(sockets: Iterable[Wire]) -> int:
+    """How many packets TCP has sent again over these connections; 0 where the kernel does not say."""
+    if not sys.platform.startswith("linux"):
+        return 0
+    infos = [sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, RESENT_PACKETS.stop) for sock in sockets]
+    return sum(int.from_bytes(info[RESENT_PACKETS], sys.byteorder) for info in infos)
