@@ -114,8 +114,12 @@ def test_a_future_has_the_result_and_calls_back_or_raises_what_wait_raises(group
     assert works[0].is_completed()
     waiting = groups[0].allreduce([tensors[0]])
     groups[2].abort()
-    with pytest.raises(PeerFailed, match="rank 2"):
+    with pytest.raises(RuntimeError, match="PeerFailed: rank 2"):
         waiting.get_future().wait()
+    with pytest.raises(RuntimeError, match="PeerFailed: rank 2"):  # in C++, too, where DDP takes it for a result else
+        torch.futures.collect_all([waiting.get_future()]).wait()
+    with pytest.raises(PeerFailed, match="rank 2"):
+        waiting.wait()
 
 
 def test_what_is_not_there_is_refused_by_name(groups):

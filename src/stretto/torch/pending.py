@@ -57,7 +57,7 @@ class Pending(dist._Work):  # type: ignore[misc]
         return self._source()
 
     def get_future(self) -> torch.futures.Future:
-        return self._future
+        return _failing(self._future)
 
     def is_completed(self) -> bool:
         return bool(self._future.done())
@@ -91,8 +91,9 @@ class Started(dist._Work):  # type: ignore[misc]
 
     def get_future(self) -> torch.futures.Future:
         if self._future is None:
-            self._future = torch.futures.Future()
-            self._runs[-1].listen(partial(self._end, self._future))
+            ended: torch.futures.Future = torch.futures.Future()
+            self._future = _failing(ended)
+            self._runs[-1].listen(partial(self._end, ended))
         return self._future
 
     def is_completed(self) -> bool:
@@ -254,6 +255,15 @@ class Order:
     def _done(self) -> None:
         with self._change:
             self._busy = bool(self._jobs)
+
+
+def _failing(future: torch.futures.Future) -> torch.futures.Future:
+    """A future that ends as another one does, and fails in C++, too.
+
+    What ``set_exception`` gives is a result for C++, which raises when Python asks for it: DDP would take the exception
+    for tensors, and crash. An exception in a callback of ``then`` is a failure everywhere.
+    """
+    return future.then(lambda ended: ended.value())
 
 
 def _nothing() -> None:
