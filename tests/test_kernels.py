@@ -39,6 +39,7 @@ def fresh(monkeypatch, tmp_path):
     monkeypatch.setattr(kernels, "_COMPILED", {})
     monkeypatch.setattr(kernels, "_INNER", {})
     monkeypatch.setattr(kernels, "_ASKED", {})
+    monkeypatch.setattr(kernels, "_TOLD", set())
     monkeypatch.delenv("STRETTO_KERNELS", raising=False)
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     return tmp_path
@@ -89,6 +90,8 @@ def test_small_work_compiles_no_function_that_was_not_compiled_before(fresh, mon
     assert at_speed(paths.distances, 100_000)(*path, *starts).tolist() == far.tolist()
     assert at_speed(paths.all_pairs, 100_000)(*path).tolist() == far.tolist()
     assert not capfd.readouterr().err
+    at_speed(paths.all_pairs, 10_000_000)(*path)
+    assert not capfd.readouterr().err  # of this module it was said above
 
 
 def test_whether_a_kernel_is_ready_is_found_out_without_compiling_it(fresh, monkeypatch, capfd):

@@ -60,6 +60,9 @@ never done; and the same, but interpreted as long as compiling would have to com
 _ASKED: dict[str, float] = {}
 """By full name of a kernel module: the steps for which this process has asked so far."""
 
+_TOLD: set[str] = set()
+"""Kernel modules of which somebody has been told that they are compiled: each has several functions."""
+
 _INTERPRETED: ContextVar[bool] = ContextVar("interpreted", default=False)
 """Whether this thread is inside :func:`interpreted`."""
 
@@ -305,8 +308,10 @@ def _announced(compiled: Any, module: str) -> Callable[..., Any]:
         if not told and not compiled.signatures:
             with _counted(), _one_process(compiled):
                 if not _load(compiled, arguments):
-                    name = module.rpartition(".")[2].removeprefix("kernel_")
-                    print(f"compiling kernel {name}, once on this machine ...", file=sys.stderr, flush=True)
+                    if module not in _TOLD:
+                        name = module.rpartition(".")[2].removeprefix("kernel_")
+                        print(f"compiling kernel {name}, once on this machine ...", file=sys.stderr, flush=True)
+                    _TOLD.add(module)
                     compiled.compile(_types(arguments))
         told = True
         return compiled(*arguments)
