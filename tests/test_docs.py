@@ -28,6 +28,7 @@ LEFT_OUT = {
     ("warm",): "a minute of compiling; tests/test_kernels.py",
     ("ui",): "serves until it is stopped",
     ("serve",): "serves until it is stopped; tests/service/test_controller.py",
+    ("watch",): "watches until it is stopped; tests/test_watch.py",
     ("networks",): "asks a controller; tests/service/test_controller.py",
     ("jobs",): "asks a controller; tests/service/test_controller.py",
     ("verify", "plan.parquet"): "a plan that a controller has made; tests/service/test_controller.py",

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,20 +27,34 @@ SOONER = 0.95
 """A new plan must take at most this share of the old plan's time to be worth a change."""
 
 
+class Expected(NamedTuple):
+    """What the simulator says of a plan: seconds that it takes, and bytes/s from each node while its bytes come to this
+    rank. Nothing of plans with too many transfers."""
+
+    seconds: float | None
+    rates: dict[int, float]
+
+
 def planned_rates(recipe: Recipe) -> dict[int, float]:
     """Bytes/s from each node while its bytes come, as the simulator has it."""
+    return expected(recipe).rates
+
+
+def expected(recipe: Recipe) -> Expected:
+    """What a plan leads to expect."""
     plan = recipe.program.plan
     if plan.transfer_count > MOST_TRANSFERS:
-        return {}
+        return Expected(None, {})
     timeline = simulate(plan)
     first = plan.dst.offsets[:-1]
     arrival_s = timeline.arrival_s[first]
     coming_s = timeline.start_s + arrival_s - timeline.finish_s
     chunk_bytes = plan.workload.collectives[0].chunk_bytes
-    return rates_of(
+    rates = rates_of(
         (receive.source, int(chunk_bytes[receive.chunk]), float(coming_s[row]), float(arrival_s[row]))
         for row, receive in recipe.program.steps.receives.items()
     )
+    return Expected(float(timeline.completion_s), rates)
 
 
 def rates_of(came: Iterable[tuple[int, int, float, float]], least: int = LEAST_BYTES) -> dict[int, float]:

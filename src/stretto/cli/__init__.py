@@ -35,6 +35,7 @@ from .running import emulate, run
 from .serving import serve
 from .studying import study
 from .tuning import tune
+from .watching import watch
 
 app = typer.Typer(
     name="stretto",
@@ -46,7 +47,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDTH},
 )
 for command in (topologies, planners, plan, replan, verify, simulate, run, emulate, show, bound, compare, tune,
-                order, measure, serve, study, report, export, warm):  # fmt: skip
+                order, measure, watch, serve, study, report, export, warm):  # fmt: skip
     app.command(cls=Command)(command)
 app.command("import", cls=Command)(import_)
 for group in (networks, jobs):

@@ -15,7 +15,9 @@ WHAT = frozenset((
     "collective", "library", "groups", "present", "machines", "servers", "fabric", "nics", "hosts", "hosts_file", "gpu",
     "ranks", "source", "tuning", "network", "connections",
 ))  # fmt: skip
-OUTPUT = frozenset(("output", "to", "plot", "trace", "check", "transfers", "targets", "as_json", "version", "help"))
+OUTPUT = frozenset(
+    ("output", "to", "plot", "trace", "check", "transfers", "once", "targets", "as_json", "version", "help")
+)
 """Options that say what is asked for, and what is written; all others say how."""
 
 METAVARS: Mapping[str, str] = {
@@ -30,7 +32,8 @@ METAVARS: Mapping[str, str] = {
     "switch": "PROGRAM", "secret_file": "FILE", "frames": "KIND", "data": "FOLDER", "database": "URL",
     "tokens": "FILE", "new_token": "ROLE:NAME", "tls_cert": "FILE", "tls_key": "FILE", "tls_ca": "FILE",
     "tls_name": "NAME", "address": "URL", "sources": "FILE", "hold": "SECONDS", "gone_after": "SECONDS",
-    "watch": "SECONDS", "wait": "SECONDS", "master": "HOST[:PORT]", "connections": "N,...", "load": "SIZE",
+    "watch": "SECONDS", "every": "SECONDS", "window": "SECONDS",
+    "wait": "SECONDS", "master": "HOST[:PORT]", "connections": "N,...", "load": "SIZE",
     "network": "NAME", "engine": "ENGINE", "command": "COMMAND", "ssh": "COMMAND", "host": "ADDRESS", "paced": "X",
     "scale": "X", "shrink": "X", "threshold": "X", "least_gain": "X", "rate": "X", "keep": "DAYS",
     "keep_telemetry": "HOURS", "allow_host": "NAME",
@@ -52,6 +55,7 @@ EXAMPLES: Mapping[str, str] = {
     "tune": "stretto tune allreduce -t dgx1 -p ring,forest -o table.json",
     "order": "stretto order -t sites:2,4 --library nccl --collective allreduce --size 1GB",
     "measure": "stretto measure --hosts node1,node2,node3 -o measured.json",
+    "watch": "stretto watch traces",
     "serve": "stretto serve --data controller",
     "study": "stretto study swot -o swot",
     "report": "stretto report plan.parquet -o page.html",
@@ -76,7 +80,7 @@ EXAMPLES: Mapping[str, str] = {
 SUBJECTS: Mapping[str, tuple[str, ...]] = {
     "Plans": ("plan", "compare", "bound", "tune", "order", "replan"),
     "Plan files": ("verify", "simulate", "show", "report", "export", "import"),
-    "Real bytes": ("run", "emulate", "measure"),
+    "Real bytes": ("run", "emulate", "measure", "watch"),
     "A service": ("serve", "networks", "jobs"),
     "What there is": ("topologies", "planners", "study", "warm"),
 }

@@ -17,9 +17,9 @@ import json
 import os
 import socket
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 from ..model.errors import InputError, StrettoError
@@ -29,6 +29,11 @@ URL_VARIABLE, TOKEN_VARIABLE, CA_VARIABLE = "STRETTO_CONTROLLER", "STRETTO_CONTR
 
 TIMEOUT_S = 10.0
 """Seconds without an answer, besides those that a call waits for news, after which a controller counts as gone."""
+
+BEAT_S = 15.0
+"""Seconds after which a controller that has no news sends a line of its stream of events nevertheless."""
+
+Answer = TypeVar("Answer")
 
 
 class ControllerGone(StrettoError):
@@ -185,6 +190,28 @@ class Controller:
         """A plan as Parquet."""
         return self._bytes(f"/plans/{quote(digest, '')}", "application/vnd.apache.parquet")
 
+    def events(self) -> Iterator[tuple[str, Any]]:
+        """The kind and the object of each event: what the controller's page shows, ``ready``, and then what changes.
+
+        Raises:
+            ControllerGone: no instance answers, or the one that did has ended.
+        """
+        headers = {"Accept": "text/event-stream"} | self._authorization
+        stream = self._first(lambda c: _asked(c, "GET", "/events", None, headers), BEAT_S)
+        kind = ""
+        try:
+            for line in stream:
+                name, _, value = line.decode().rstrip("\r\n").partition(": ")
+                if name == "event":
+                    kind = value
+                elif name == "data":
+                    yield kind, json.loads(value)
+        except (OSError, http.client.HTTPException) as error:
+            raise ControllerGone(f"the controller sends no more: {error or type(error).__name__}") from None
+        finally:
+            stream.close()
+        raise ControllerGone("the controller has ended its stream of events")
+
     def close(self) -> None:
         """End all connections."""
         for connection in self._connections.values():
@@ -227,8 +254,17 @@ class Controller:
     ) -> bytes:  # fmt: skip
         """The body of the answer of the first instance that answers."""
         every = {"Accept": "application/json", **headers}
-        every |= {"Content-Type": "application/json"} if body is not None else {}
-        every |= {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        every |= ({"Content-Type": "application/json"} if body is not None else {}) | self._authorization
+        return self._first(lambda c: _content(_asked(c, method, path, body, every)), wait_s, urls)
+
+    @property
+    def _authorization(self) -> dict[str, str]:
+        return {"Authorization": f"Bearer {self._token}"} if self._token else {}
+
+    def _first(
+        self, ask: Callable[[http.client.HTTPConnection], Answer], wait_s: float, urls: list[str] | None = None
+    ) -> Answer:
+        """What is asked over a connection to the first instance that answers."""
         reasons, start = [], "; `stretto serve` starts one"
         for url in urls or self._urls:
             for fresh in (False, True):  # a connection that was kept may have ended meanwhile
@@ -237,7 +273,7 @@ class Controller:
                 if self._left:
                     raise ControllerGone("this client has left")
                 try:
-                    return self._exchange(self._connection(url, fresh, wait_s), method, path, body, every)
+                    return ask(self._connection(url, fresh, wait_s))
                 except (OSError, http.client.HTTPException) as error:
                     if fresh:
                         start = start if isinstance(error, ConnectionRefusedError) else ""
@@ -259,18 +295,21 @@ class Controller:
             connection.sock.settimeout(connection.timeout)
         return connection
 
-    @staticmethod
-    def _exchange(
-        connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None, headers: dict[str, str]
-    ) -> bytes:
-        connection.request(method, path, body, headers)
-        answer = connection.getresponse()
-        content = answer.read()
-        if answer.headers.get("Content-Encoding") == "gzip":
-            content = gzip.decompress(content)
-        if answer.status >= 400:
-            raise ControllerRefused(answer.status, _error(content))
-        return content
+
+def _asked(
+    connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None, headers: dict[str, str]
+) -> http.client.HTTPResponse:
+    """The answer before it is read; ControllerRefused if it is an error."""
+    connection.request(method, path, body, headers)
+    answer = connection.getresponse()
+    if answer.status >= 400:
+        raise ControllerRefused(answer.status, _error(_content(answer)))
+    return answer
+
+
+def _content(answer: http.client.HTTPResponse) -> bytes:
+    content = answer.read()
+    return gzip.decompress(content) if answer.headers.get("Content-Encoding") == "gzip" else content
 
 
 def _error(content: bytes) -> Mapping[str, Any]:

@@ -223,7 +223,7 @@ class Collectives:
             )
         if job.watched:
             self.plans.look(kind, job.size_bytes, root, recipe, job.sizes, trace)
-        self.traces.add(kind, program, began_s, trace)
+        self.traces.add(kind, recipe, program, job.sizes, began_s, trace)
         for p, t in wanted.items():
             if results[p] is not t:
                 t.copy_(results[p])

@@ -132,7 +132,7 @@ class Devices:
                 self._staging.fail(failure)
             raise failure from error
         segments, trace = self._staging.end()
-        self._traces.add(kind, segments, began_s, trace)
+        self._traces.add(kind, recipe, segments, (high - low) * dtype.itemsize, began_s, trace)
         for p, t in wanted.items():
             if results[p] is not t:
                 t.copy_(results[p])
