@@ -67,8 +67,11 @@ class Devices:
         self._inner: Inner | None = None
         self._met = False
 
-    def later(self, order: Order, tensors: Sequence[Tensor], run: Callable[[], None], result: Any) -> Pending:
-        """Queue a job that works on tensors; it begins after what the caller's stream has been given."""
+    def later(
+        self, order: Order, tensors: Sequence[Tensor], run: Callable[[], None], result: Any, number: int = 0
+    ) -> Pending:
+        """Queue a job that works on tensors; it begins after what the caller's stream has been given. ``number`` as of
+        :meth:`.pending.Order.later`."""
         driver, stream = self._driver, self._stream
         called = driver.mark(driver.current())
         for tensor in tensors:
@@ -79,7 +82,7 @@ class Devices:
             with driver.on(stream):
                 run()
 
-        return order.later(on_stream, result, driver.future(), lambda: driver.on(stream))
+        return order.later(on_stream, result, driver.future(), lambda: driver.on(stream), number)
 
     def run(
         self,
