@@ -9,6 +9,7 @@ import sys
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -195,3 +196,11 @@ def test_a_rank_that_is_given_a_plan_loads_nothing_for_it(tmp_path):
     )
     process = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True)
     assert process.stdout == "[]\n", process.stderr
+
+
+def test_where_the_planner_by_symmetry_refuses_the_first_plan_is_still_one_for_the_network():
+    at = [rank * 2 // 64 for rank in range(64)]
+    pairs = {(a, b): (1e-4, 1e9) if at[a] == at[b] else (1e-3, 5e7) for a, b in combinations(range(64), 2)}
+    net = joined_by_sites(64, pairs, sites=[list(range(32)), list(range(32, 64))])
+    plan = Library(net, range(64), 0).first_plan(Shape.of("broadcast", 1 << 12, 0))
+    assert plan.topology.name == net.name and verify(plan).ok

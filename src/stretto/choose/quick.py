@@ -6,22 +6,25 @@ gives the same plan at every rank. Kernels are interpreted: loading Numba would 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from ..kernels import interpreted
-from ..model.collective import Workload
-from ..model.kinds import BY_NAME
+from ..model.collective import Workload, make_collective
+from ..model.kinds import BY_NAME, KINDS
 from ..model.plan import Plan
 from ..model.targets import find_target
 from ..model.topology import ACCELERATOR, Topology, make_topology
 from ..model.variants import costing
 from ..planners import Entry, Request, asked_by, run_planner
-from ..planners.run import refusal_of
 from ..schedule.best import Answer, ask, best_of
+from ..schedule.effort import Budget
+from ..schedule.fitting import seen_by_target
 from .requests import ALIKE, PlanRequest
 
-QUICK_STEPS = 40_000.0
-"""Steps that the planners may take together: about 0.04 s of CPU. The first of them is asked whatever it takes."""
+QUICK_STEPS = 28_000.0
+"""Steps that the planners may take together: about 0.03 s of CPU. The first of them is asked whatever it takes."""
 
 FIRST_STEPS, STEPS_A_TRANSFER = 1_500.0, 16.0
 """Steps that a fixed algorithm takes, interpreted and simulated, and more for each transfer."""
@@ -71,23 +74,29 @@ def direct_plan(asked: PlanRequest) -> Plan:
 
 def _answers(asked: PlanRequest) -> Iterator[Answer]:
     """The plans that the steps are enough for."""
-    left = QUICK_STEPS
-    for entry in asked_by("library"):
-        cuts = [1]
-        for chunks in cuts:  # grows below
-            request = Request(asked.topology, Workload((asked.collective(chunks),)), asked.seed)
-            if refusal_of(entry.name, request) is not None:
-                break
-            steps = _steps(entry, request)
-            if steps > left and left < QUICK_STEPS:
-                break
-            left -= steps
-            answer = _ask(entry.name, request)
-            yield answer
-            if answer.plan is None:
-                break
-            if chunks == 1:
-                cuts += _more_cuts(entry, asked, answer.plan)
+    left, net = QUICK_STEPS, _seen(asked.topology, asked.ranks)
+    waiting = deque((entry, 1) for entry in asked_by("library"))
+    while waiting:  # grows below: by each planner one plan, before any makes one in more chunks
+        entry, chunks = waiting.popleft()
+        request = Request(net, Workload((asked.collective(chunks, net),)), asked.seed, Budget(QUICK_STEPS))
+        if not {*BY_NAME[asked.shape.kind].served_as} & {*entry.collectives}:
+            continue
+        steps = _steps(entry, request)
+        if steps > left and left < QUICK_STEPS:
+            continue
+        answer = _ask(entry.name, request)
+        yield answer
+        if answer.plan is None:
+            continue
+        left -= steps
+        if chunks == 1:
+            waiting += [(entry, more) for more in _more_cuts(entry, asked, answer.plan)]
+
+
+@lru_cache(maxsize=4)
+def _seen(topology: Topology, ranks: tuple[int, ...]) -> Topology:
+    """The network as the target uses it, for all planners and shapes, so that what is found of it is found once."""
+    return seen_by_target(TARGET, topology, Workload((make_collective(KINDS[0], topology, len(ranks), ranks=ranks),)))
 
 
 def _steps(entry: Entry, request: Request) -> float:

@@ -88,6 +88,18 @@ class Graph:
         low, high = np.searchsorted(keys, [node * self.count, (node + 1) * self.count])
         return self.head[order[low:high]]
 
+    def common(self, node: int, others: list[int]) -> list[Int64]:
+        """For each of ``others`` the nodes to which arcs lead both from it and from ``node``, each once."""
+        if not others:
+            return []
+        near = np.zeros(self.count, dtype=np.bool_)
+        near[self.beside(node)] = True
+        keys, order = self.sorted_keys
+        ends = np.searchsorted(keys, np.array(others, dtype=np.int64)[:, None] * self.count + [0, self.count])
+        found = [head[near[head]] for head in (self.head[order[low:high]] for low, high in ends.tolist())]
+        # in ascending order, so equal ones, over parallel arcs, follow each other
+        return [nodes[np.append(True, nodes[1:] != nodes[:-1])] if len(nodes) > 1 else nodes for nodes in found]
+
     @cached_property
     def _rows(self) -> tuple[tuple[Int64, Int64, Int64], ...]:
         """By tail and by head: the arcs in that order, where each owner's arcs begin, and the owners that have any."""

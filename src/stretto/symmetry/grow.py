@@ -134,7 +134,7 @@ def _one_more(group: Group, colours: Hash, accelerators: Int64, near: bool) -> b
 
 def _search(group: Group, colours: Hash, accelerators: Int64, start: int, target: int) -> tuple[Int64, int] | None:
     """A symmetry that maps ``start`` to ``target`` and can join the group, and its order."""
-    wanted = _relation(group.graph, colours, start, target)
+    wanted = _relations(group.graph, colours, start, [target])[0]
     served = np.zeros(group.graph.count, dtype=np.bool_)
     served[accelerators] = group.alike
     stack = [(colours, colours, start, target, 0)]
@@ -177,10 +177,10 @@ def _ranked(
     """
     start, node = ends
     group.work_left -= LEAST_WORK * len(choices)
-    related = [(w, _relation(group.graph, colours, node, w)) for w in choices]
+    related = list(zip(choices, _relations(group.graph, colours, node, choices), strict=True))
     # straight on: to a node that has few neighbours in common with where the cycle begins, or many over switches
     sign = -1 if wanted[0] == -1 else 1
-    beside = {w: sign * len(np.intersect1d(group.graph.beside(start), group.graph.beside(w))) for w in choices}
+    beside = {w: sign * len(common) for w, common in zip(choices, group.graph.common(start, choices), strict=True)}
 
     def rank(one: tuple[int, tuple[int, ...]]) -> tuple[bool, bool, int, bool]:
         return one[1] != wanted, (one[0] == start) != group.short, beside[one[0]], one[0] != node
@@ -259,13 +259,13 @@ def _orbits(count: int, images: list[Int64]) -> Int64:
     return components(count, np.tile(every, len(images)), np.concatenate([every[:0], *images]))
 
 
-def _relation(graph: Graph, colours: Hash, a: int, b: int) -> tuple[int, ...]:
-    """How one node lies to another: the link that joins them, or else the colours of what both are joined to."""
-    arc = int(graph.arcs_between(np.array([a]), np.array([b]))[0])
-    if arc >= 0:
-        return (int(graph.arc_kind[arc]),)
-    common = np.intersect1d(graph.beside(a), graph.beside(b))
-    return (-1, *sorted(colours[common].tolist()))
+def _relations(graph: Graph, colours: Hash, a: int, others: list[int]) -> list[tuple[int, ...]]:
+    """How one node lies to each of others: the link that joins them, or else the colours of what both are joined to."""
+    arcs = graph.arcs_between(np.full(len(others), a), np.array(others, dtype=np.int64))
+    joined = [(int(graph.arc_kind[arc]),) if arc >= 0 else None for arc in arcs.tolist()]
+    over = graph.common(a, [b for b, link in zip(others, joined, strict=True) if link is None])
+    shared = ((-1, *sorted(colours[common].tolist())) for common in over)
+    return [next(shared) if link is None else link for link in joined]
 
 
 def _hops(group: Group, start: int) -> Int64:

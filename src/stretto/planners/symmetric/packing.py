@@ -36,6 +36,9 @@ NEAR = 0.003
 MOST_ROUNDS = 40
 """Times that trees are grown from all owners, at most."""
 
+BRIEF_ROUNDS = 3
+"""The same where little is to be tried, as for the first plan of a running process; then all trees are shallow."""
+
 CAUTION = 0.5
 """Weight of the best prices so far in those of the next round: the program's own jump about."""
 
@@ -219,15 +222,18 @@ class Packing:
         routes = Ragged(ends, route.astype(np.int32))
         return Tree(node, before, routes.reversed() if into else routes)
 
-    def solve(self) -> tuple[Float64, float]:
+    def solve(self, brief: bool = False) -> tuple[Float64, float]:
         """Find columns, and how much goes by each, float64[columns], and for how many seconds the busiest link works.
 
         The shares of an owner's columns add up to 1; where the buffer is one piece, those of all columns.
+
+        Args:
+            brief: whether few columns are to be found.
         """
         centre, master = np.full(self.orbits, 1.0 / self.orbits), self._master()
         self._add(master, self.grow(centre, self.aways[:1]))
-        for stage in range(len(self.aways)):
-            centre = self._generate(master, self.aways[: stage + 1], centre)
+        for stage in range(1 if brief else len(self.aways)):
+            centre = self._generate(master, self.aways[: stage + 1], centre, BRIEF_ROUNDS if brief else MOST_ROUNDS)
         every = np.arange(len(self.columns))
         shares, busy_s = self.mixed(every)
         busy = shares @ self.load_s / busy_s
@@ -246,17 +252,18 @@ class Packing:
                 return fewer, seconds
         return shares, busy_s
 
-    def _generate(self, master: Growing, aways: tuple[int, ...], centre: Float64) -> Float64:
+    def _generate(self, master: Growing, aways: tuple[int, ...], centre: Float64, most: int) -> Float64:
         """Add columns while cheaper ones are grown than those known.
 
         Args:
             aways: see :data:`AWAYS`.
             centre: float64[orbits], the best prices so far.
+            most: rounds.
         Returns:
             the best prices.
         """
         best = 0.0
-        for _ in range(MOST_ROUNDS):
+        for _ in range(most):
             answer = master.solve()
             if answer is None:
                 break

@@ -62,6 +62,9 @@ depends on each that brought a summand."""
 FEWEST_RANKS = 32
 """Ranks from which ``auto`` asks. Among fewer the other planners search more ways in as much time."""
 
+BRIEF_FIRST_STEPS = 12_000.0
+"""The first of these for a request that allows fewer than :data:`BRIEF_STEPS`."""
+
 FIRST_STEPS, STEPS_A_RANK = 30_000.0, 200.0
 """Steps that planning and simulating take, and more for each rank. AllReduce among 512 GPUs takes 0.13 s of CPU, among
 16,384 GPUs 0.7 s if messages are free, else 1.8 s."""
@@ -76,6 +79,9 @@ in one way. Every level of effort allows more; the first plan of a running proce
 fewer. There this halves the CPU time of AllReduce among 16 ranks at two sites, and over nine networks plans of seven
 collectives end 0.2 % later in the mean, 5 % at most."""
 
+BRIEF_ROWS = 250
+"""Transfers of the representatives of such a request, from which no more parts are tried: about 0.01 s of CPU."""
+
 GOLDEN = (5**0.5 - 1) / 2
 """Its multiples are spread evenly, modulo 1."""
 
@@ -87,7 +93,8 @@ def _serves(topology: Topology, workload: Workload) -> str | None:
 
 def _steps(request: Request) -> float:
     """The steps that a plan takes, about."""
-    return FIRST_STEPS + STEPS_A_RANK * sum(len(c.ranks) for c in request.workload.collectives)
+    first = BRIEF_FIRST_STEPS if request.budget.most < BRIEF_STEPS else FIRST_STEPS
+    return first + STEPS_A_RANK * sum(len(c.ranks) for c in request.workload.collectives)
 
 
 @register(
@@ -124,10 +131,8 @@ def _by_chains(case: Case, brief: bool, few: bool) -> SymmetricPlan:
         few: whether chunks may also have fewer owners than there are ranks.
     """
     table = Table(*(find_routes(case.symmetry, case.at, into) for into in (False, True)))
-    found = [_best_cut(case, table, ways, brief) for ways in _mixes(case, table)]
+    found = [_best_cut(case, table, ways, brief, k > 0) for k, ways in enumerate(_mixes(case, table))]
     best = min((each for each in found if each is not None), key=lambda each: each[1].completion_s, default=None)
-    if brief and best is not None:
-        best = best[0], _times(case, table, best[0], roughly=False)
     other = _by_switches(case) or (_by_few_owners(case, table) if few else None)
     if other is not None and (best is None or other.preference_s < _preference_s(case, *best)):
         if isinstance(other, InSwitches):
@@ -159,14 +164,19 @@ def _preference_s(case: Case, cut: _Cut, times: Times) -> float:
     return float(times.completion_s * PER_HALF ** log2(cut.transfers.total * case.symmetry.size))
 
 
-def _best_cut(case: Case, table: Table, ways: list[_Way], brief: bool) -> tuple[_Cut, Times] | None:
-    """The number of parts with which data that goes these ways ends first; None if there is less than a byte a rank."""
+def _best_cut(case: Case, table: Table, ways: list[_Way], brief: bool, more: bool) -> tuple[_Cut, Times] | None:
+    """The number of parts with which data that goes these ways ends first; None if there is less than a byte a rank.
+
+    Args:
+        brief: whether little is to be tried.
+        more: whether there are other ways; if little is to be tried, these must be short then.
+    """
     costly = messages_cost(case.symmetry.topology)
     best: tuple[_Cut, Times] | None = None
-    worse = 0
+    worse, most = 0, BRIEF_ROWS if brief else MOST_ROWS
     for exponent in range(MOST_PARTS.bit_length()):
         cut = _cut(case, ways, len(ways) << exponent)
-        if cut is None or (best is not None and cut.transfers.total > MOST_ROWS):
+        if cut is None or ((best is not None or (brief and more)) and cut.transfers.total > most):
             break
         times = _times(case, table, cut, roughly=brief)
         if best is None or times.completion_s < best[1].completion_s / _worth(cut, best[0], costly):

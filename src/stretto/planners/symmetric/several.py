@@ -88,7 +88,7 @@ def plan_below(case: Several, below_s: float, brief: bool) -> SymmetricPlan | No
     symmetry, collective = case
     exchanged = collective.traits.pieces == "pair"
     packing = Exchange(symmetry, collective) if exchanged else Packing(symmetry, collective)
-    mix = packing.solve()
+    mix = packing.solve(brief)
     if mix[1] >= below_s:
         return None
     rows, cut_into, trees = exchange_cuts(packing, mix) if isinstance(packing, Exchange) else _tree_cuts(packing, mix)
@@ -123,22 +123,27 @@ def shares_of(packing: Packing, mix: tuple[Float64, float]) -> list[Share]:
 def _in_equal_chunks(packing: Packing, mixes: tuple[Float64, ...]) -> list[Share]:
     """One of these mixes as whole numbers of equal chunks of each piece: the fewest chunks with which the busiest link
     works hardly longer than with any other number."""
-    found = [_in_chunks(packing, shares, n) for n in range(1, MOST_CHUNKS + 1) for shares in mixes]
+    load_s = packing.load_s, packing.of_messages_s
+    found = [_in_chunks(packing, load_s, shares, n) for n in range(1, MOST_CHUNKS + 1) for shares in mixes]
     least_s = min(busy_s for _, _, busy_s in found)
     counts, cut, _ = next(each for each in found if each[2] <= FEWER * least_s)
     return [Share(packing.columns[k], float(counts[k] / cut[k]), int(counts[k])) for k in np.flatnonzero(counts)]
 
 
-def _in_chunks(packing: Packing, shares: Float64, most: int) -> tuple[Int64, Int64, float]:
+def _in_chunks(
+    packing: Packing, load_s: tuple[Float64, Float64], shares: Float64, most: int
+) -> tuple[Int64, Int64, float]:
     """Pieces in at most ``most`` equal chunks, moved between trees while that relieves busy links.
 
+    Args:
+        load_s: of each column, whole, and what of it a message costs, as of :class:`Packing`.
     Returns:
         int64[columns], the chunks that go by each column; int64[columns], into how many the pieces of its owners are
         cut; and for how long the busiest link works.
     """
     owner = np.array([c.owner for c in packing.columns])
-    message = packing.of_messages_s
-    whole = packing.load_s - message
+    message = load_s[1]
+    whole = load_s[0] - message
     counts, cut = np.zeros(len(shares), dtype=np.int64), np.ones(len(shares), dtype=np.int64)
     for k in range(len(packing.owners)):
         mine = np.flatnonzero(owner == k)
