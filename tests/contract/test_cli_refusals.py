@@ -66,6 +66,7 @@ GLOO_ORDER = ["order", "-t", "ring:4", "--library", "gloo", "--collective", "all
             ["plan", "scatter", "-t", "ring:4", "--size", "1KB", "--for", "mscl"],
             "error: --for: there is no target 'mscl'",
         ),
+        (["tune", "allgatter", "-t", "ring:4"], "did you mean allgather?"),
         (["tune", "scatter", "-t", "ring:4", "--for", "msccl"], "error: msccl does not run scatter"),
         (["export", "x.json", "-t", "h100:2", "--to", "nccl", "-o", "pack"], "--topology: is given beside x.json"),
         (["order", "-t", "ring:4", "--library", "glue"], "no library 'glue'; there are nccl"),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option
 
-from ..model.errors import InputError
+from ..model.errors import InputError, nearest
 from . import arguments
 from .output import answer, print_line, print_table
 from .progress import doing, show_progress
@@ -60,7 +60,7 @@ def tune(
     kinds = collectives.split(",")
     for kind in kinds:
         if kind not in KINDS:
-            raise InputError(f"there is no collective {kind!r}; there are {', '.join(KINDS)}", "COLLECTIVES")
+            raise InputError(f"there is no collective {kind!r}; {nearest(kind, (*KINDS,))}", "COLLECTIVES")
     table = tuning.tune(
         topology, kinds, [parse_size(text, "--size") for text in sizes.split(",")],
         planners=planners.split(",") if planners else None, chunks=[chunk_count(text) for text in chunks.split(",")],
