@@ -24,7 +24,7 @@ from ..schedule.best import Answer, ask, best_of, completion_s
 from ..schedule.cutting import messages_cost, share_of_bytes
 from ..schedule.effort import EFFORTS, REQUIRED_TIMES, Budget
 from ..schedule.insertion import moved_up
-from ..schedule.sizing import WORTH, WORTH_UNLIKE, sized
+from ..schedule.sizing import sized
 from ..simulate import simulate
 from .registry import Candidate, Request, asked_by, register
 from .run import plan_by, refusal_of
@@ -118,9 +118,9 @@ def auto(request: Request) -> Plan:
     plan = best.plan
     if not case.several and not isinstance(plan, SymmetricPlan):
         plan = moved_up(plan, request.budget)
-        if request.target is None:  # fitting has sized the plans for targets
-            alike = plan.workload.collectives[0].evenly_cut
-            plan = sized(plan, request.budget, WORTH_UNLIKE if alike else WORTH)
+        # fitting has sized the plans for targets; others whose chunks are alike can be exported to each of these
+        if request.target is None and not plan.workload.collectives[0].evenly_cut:
+            plan = sized(plan, request.budget)
     return plan.noted({**plan.meta, "chosen": best.name, "tried": [_said(answer) for answer in answers]})
 
 

@@ -37,10 +37,6 @@ Twice or half as much changes nothing for Broadcast of 16 MB on sites:3,4, sites
 WORTH = 0.998
 """Times the completion before that a plan with other sizes takes at most, for it to be preferred."""
 
-WORTH_UNLIKE = 0.98
-"""The same where chunks were alike and nobody has named a target: only a plan of chunks that are alike can be exported
-to every target."""
-
 EARLY = 1e-6
 """What a mean start adds to the completion in the program, so that transfers start early where that is free."""
 

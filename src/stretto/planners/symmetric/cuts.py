@@ -28,7 +28,7 @@ MOST_ROWS = 1_400_000
 """Transfers of the representatives, at most, if the data is cut into several parts."""
 
 BRIEF_ROWS = 600
-"""The same where little is to be tried, so that comparing numbers of parts, interpreted, takes about 0.02 s of CPU."""
+"""The same where little is to be tried, and kernels are interpreted (benchmarks/first_plans.py)."""
 
 GAIN = 1.003
 """Times by which twice as many transfers must end sooner where messages cost nothing."""

@@ -76,11 +76,11 @@ compiled, and 50 to 300 ms interpreted; every level of effort has them, the firs
 BRIEF_STEPS = 60_000.0
 """Of a request that allows fewer steps than this in all, numbers of parts are compared by transfers that are scheduled
 in one way. Every level of effort allows more; the first plan of a running process, whose kernels are interpreted,
-fewer. There this halves the CPU time of AllReduce among 16 ranks at two sites, and over nine networks plans of seven
-collectives end 0.2 % later in the mean, 5 % at most."""
+fewer (benchmarks/first_plans.py)."""
 
 BRIEF_ROWS = 250
-"""Transfers of the representatives of such a request, from which no more parts are tried: about 0.01 s of CPU."""
+"""Transfers of the representatives of such a request, from which no more parts are tried
+(benchmarks/first_plans.py)."""
 
 GOLDEN = (5**0.5 - 1) / 2
 """Its multiples are spread evenly, modulo 1."""
