@@ -21,8 +21,10 @@ def study_page(result: Mapping[str, Any], study: Study) -> str:
         chart_data(figure, [r for r in result["rows"] if figure.name in r["figures"]], result["published"], colours)
         for figure in study.figures
     ]
-    charts = [chart for chart in charts if chart["series"]]
-    return study_html(study.title, charts, _head(result, study), _tables(result))
+    empty = _list(chart["title"] for chart in charts if not chart["series"])
+    without = f"<section class='card'><h2>Figures without cells in this run</h2><ul>{empty}</ul></section>"
+    shown = [chart for chart in charts if chart["series"]]
+    return study_html(study.title, shown, _head(result, study), f"{without if empty else ''}{_tables(result)}")
 
 
 def _head(result: Mapping[str, Any], study: Study) -> str:
