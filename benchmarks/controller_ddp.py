@@ -191,7 +191,7 @@ def main() -> None:
     parser.add_argument("--bandwidth", type=float, default=20e6, help="bytes/s of each link")
     parser.add_argument("--numbers", type=int, default=250_000, help="parameters of the model")
     parser.add_argument("--halvings", type=int, default=10)
-    parser.add_argument("--hold", type=float, default=1.0, help="seconds for which a link must differ")
+    parser.add_argument("--hold", type=float, default=0.5, help="seconds for which a link must differ")
     parser.add_argument("--effort", default="quick")
     parser.add_argument("--folder", help="an empty folder for logs, which is kept")
     arguments = parser.parse_args()

@@ -69,7 +69,7 @@ def serve(
     threshold: Annotated[
         float, Option(help="Share of the planned bandwidth or latency by which a link must differ.", min=0.01, max=10.0)
     ] = 0.15,
-    hold: Annotated[float, Option(help="Seconds for which it must differ to be planned for.", min=0.0)] = 1.0,
+    hold: Annotated[float, Option(help="Seconds for which it must differ to be planned for.", min=0.0)] = 0.5,
     least_gain: Annotated[
         float, Option(help="Share of the mean completion that new plans must gain to replace others.", min=0.0, max=1.0)
     ] = 0.05,

@@ -45,7 +45,7 @@ class Sensitivity:
     """
 
     threshold: float = 0.15
-    hold_s: float = 1.0
+    hold_s: float = 0.5
 
     def differs(self, planned: float, value: float, key: str, differed: bool) -> bool:
         """Whether a value is off, after samples that were (``differed``) or were not."""
