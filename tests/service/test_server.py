@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 import socket
+import ssl
 import subprocess
 import threading
 from pathlib import Path
@@ -23,6 +24,7 @@ pytest.importorskip("alembic")
 pytest.importorskip("prometheus_client")
 
 import stretto as st
+import tls_files
 from controller_process import Served
 from stretto.cli import app
 from stretto.model.errors import InputError
@@ -129,6 +131,37 @@ def test_who_waits_or_listens_is_let_go_when_it_is_stopped(started, served, log)
     assert answers == [404]  # as at the end of its time
     assert stream.read().endswith(b"\n\n")  # whole events, and the end of the stream
     assert "Traceback" not in log.read_text()
+
+
+def test_an_idle_client_over_tls_does_not_hold_up_its_end_and_a_request_under_way_is_answered(tmp_path):
+    files, log, answers = tls_files.files(), tmp_path / "log", []
+    trusting = ssl._create_unverified_context()
+    with log.open("w") as file:
+        served = Served(tmp_path / "data", "--tls-cert", files.certificate, "--tls-key", files.key, log=file)
+
+    def connect() -> http.client.HTTPSConnection:
+        return http.client.HTTPSConnection(urlsplit(served.url).netloc, timeout=60.0, context=trusting)
+
+    def ask(client, method: str, path: str, content: object = None) -> tuple[int, bytes]:
+        client.request(method, path, None if content is None else json.dumps(content))
+        answer = client.getresponse()
+        return answer.status, answer.read()
+
+    idle, waiter = connect(), connect()
+    job = {"network": "net", "collectives": [{"kind": "allreduce", "size": "4MB"}]}
+    assert ask(idle, "PUT", "/networks/net", st.topology("ring:4").to_json())[0] < 300
+    assert ask(idle, "PUT", "/jobs/job", job)[0] < 300
+    waiting = threading.Thread(
+        target=lambda: answers.append(ask(waiter, "GET", "/jobs/job/plan?version=99&wait=60")[0])
+    )
+    waiting.start()
+    while b"stretto_waiting_requests 1.0" not in ask(idle, "GET", "/metrics")[1]:
+        threading.Event().wait(0.02)
+    served.stop()
+    waiting.join()
+    idle.close()
+    assert answers == [404]
+    assert "timeout graceful shutdown exceeded" not in log.read_text()
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")

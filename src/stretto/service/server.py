@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import ipaddress
 import logging
@@ -27,9 +28,11 @@ from .planner import Settings
 CLOSE_S = 5
 """Seconds that requests under way have to end when the server is told to stop."""
 
+ABORT_S = 0.5
+"""Seconds that a client has to close its side of a connection when the server ends; TLS would wait for 30."""
+
 KEEP_ALIVE_S = 75
 """Seconds for which an idle connection stays open."""
-
 
 EVERYWHERE = ("0.0.0.0", "::")
 """Hosts that stand for all addresses of this machine, so they are no address at which others reach it."""
@@ -107,7 +110,22 @@ class _Server(uvicorn.Server):  # type: ignore[misc]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._ending()
-        await super().shutdown(sockets)
+        aborting = asyncio.create_task(self._abort_closing())
+        try:
+            await super().shutdown(sockets)
+        finally:
+            aborting.cancel()
+
+    async def _abort_closing(self) -> None:
+        """Abort connections that are closed on this side alone; one whose request is under way is not closed yet."""
+        before: set[Any] = set()
+        while True:
+            ways = [each.transport for each in self.server_state.connections]
+            closing = {way for way in ways if way.is_closing() and not way.get_write_buffer_size()}
+            for way in closing & before:
+                way.abort()
+            before = closing
+            await asyncio.sleep(ABORT_S)
 
 
 def _check(address: Address, tokens: Tokens) -> None:
