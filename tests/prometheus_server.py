@@ -85,12 +85,13 @@ def prometheus(folder: Path) -> Iterator[tuple[str, Exporter]]:
 
 
 def _port(process: subprocess.Popen[str]) -> int:
-    """The port that it says it listens on, when it serves."""
-    port = None
+    """The port that it says it listens on, when it serves; it says the two in either order."""
+    port, ready = None, False
     for line in process.stderr:
         if found := re.search(r"[Ll]istening on.*127\.0\.0\.1:(\d+)", line):
             port = int(found[1])
-        if "ready to receive" in line and port is not None:
+        ready = ready or "ready to receive" in line
+        if ready and port is not None:
             threading.Thread(target=process.stderr.read, daemon=True).start()
             return port
     raise AssertionError("Prometheus did not start")

@@ -73,9 +73,19 @@ def test_no_plan_beats_the_bounds_on_cost_and_on_time_for_its_cost(kind, seed):
             line = simulate(run_planner(planner, net, Workload((c,)), effort="quick"))
         except StrettoError:
             continue
-        assert line.cost_usd >= least * (1 - 1e-9)
+        assert line.cost_usd >= least
         (limit_s,) = least_seconds(net_of_prices, c, [line.cost_usd * (1 + 1e-9)], 1e6)
         assert line.completion_s >= limit_s
+
+
+def test_a_plan_of_the_least_cost_is_not_below_it_by_rounding():
+    rng = np.random.default_rng(5)
+    for _ in range(20):
+        links = [(k, k + 1, 1e9, 0) for k in range(5)] + [(5, 0, 1e9, 0)]
+        net = make_topology("ring", [0] * 6, links, usd_per_byte=rng.uniform(1e-11, 9e-11, 6))
+        work = Workload((make_collective("broadcast", net, 1_000_003),))
+        cost, least = simulate(run_planner("shortest-path", net, work)).cost_usd, least_usd(net, work)
+        assert least <= cost == pytest.approx(least, rel=1e-9)
 
 
 @pytest.fixture(scope="module")

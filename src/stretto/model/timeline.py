@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from math import fsum
 
 import numpy as np
 
@@ -70,8 +71,9 @@ class Timeline:
 
     @property
     def cost_usd(self) -> float:
-        """What the bytes that crossed links cost by the links' prices, US dollars."""
-        return float(self.link_bytes @ self.plan.topology.usd_per_byte)
+        """What the bytes that crossed links cost by the links' prices, US dollars; the same to the last bit on every
+        machine, which a dot product is not."""
+        return fsum(self.link_bytes * self.plan.topology.usd_per_byte)
 
     @cached_property
     def link_use(self) -> Float64:
