@@ -204,6 +204,23 @@ def test_a_studys_bars_have_the_heights_of_their_values(browser, study):
     assert second - lowest == pytest.approx(heights[7] - second, abs=0.01)
 
 
+def test_the_title_has_room_and_the_comparison_is_seen_whole(browser, page):
+    script = (
+        "const at = (e) => e.getBoundingClientRect(), table = document.getElementById('compare');"
+        "return [at(document.querySelector('h1')), at(document.querySelector('header'))].map((b) => [b.width, b.height])"
+        ".concat([[table.parentElement.scrollWidth - table.parentElement.clientWidth,"
+        " [...table.querySelectorAll('th')].filter((e) => e.checkVisibility()).map((e) => e.textContent)]]);"
+    )
+    for width, tallest in ((1280, 200), (400, 350)):
+        resize(browser, width)
+        visit(browser, page, "beside=1")
+        title, header, (hidden, columns) = browser.execute_script(script)
+        assert title[0] > 200
+        assert header[1] < tallest
+        assert hidden == 0
+        assert {"planner", "topology", "completion", "ratio"} <= set(columns)
+
+
 # --- contrast -------------------------------------------------------------------------------------
 
 CONTRAST = """

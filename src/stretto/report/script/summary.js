@@ -45,6 +45,7 @@ function showWords(p) {
 const COLUMNS = [["planner", (p) => p.planner], ["topology", (p) => p.topology], ["collective", (p) => p.collective], ["size", (p) => p.size, size], ["chunks", (p) => p.chunks],
   ["transfers", (p) => p.transfers, count], ["completion", (p) => p.completion, time], ["bound", (p) => p.bound, time], ["ratio", (p) => p.completion / p.bound, (v) => v.toFixed(3)],
   ["algorithm bandwidth", (p) => p.size / p.completion, (v) => size(v) + "/s"], ["planning", (p) => p.planning ?? 0, time]];
+const DETAILS = ["chunks", "transfers", "bound", "algorithm bandwidth", "planning"];
 const asked = (p) => [p.topology, p.collective, p.size].join("|");
 // the plan that is opened: where all answer requests for one topology and collective, the best one of the largest size
 function best() {
@@ -55,9 +56,10 @@ function compareTable() {
   $("compare-card").hidden = page.plans.length < 2;
   const table = $("compare"), head = element("tr"), order = page.plans.map((_, i) => i), longest = {}, least = {};
   for (const p of page.plans) { longest[asked(p)] = Math.max(p.completion, longest[asked(p)] || 0); least[asked(p)] = Math.min(p.completion, least[asked(p)] ?? Infinity); }
-  // what all plans have alike is left out where the screen is narrow
-  const same = (c) => c > 0 && page.plans.every((p) => COLUMNS[c][1](p) === COLUMNS[c][1](page.plans[0])) ? { class: "same" } : {};
-  COLUMNS.forEach(([name], c) => { const th = element("th", name + (state.order && state.order[0] === c ? (state.order[1] > 0 ? " ▲" : " ▼") : ""), { tabindex: 0, ...same(c) });
+  // where the screen is narrow, what all plans have alike is left out, and so is what the tiles say of the open plan
+  const alike = (c) => c > 0 && page.plans.every((p) => COLUMNS[c][1](p) === COLUMNS[c][1](page.plans[0]));
+  const kind = (c) => DETAILS.includes(COLUMNS[c][0]) ? { class: "detail" } : alike(c) ? { class: "same" } : {};
+  COLUMNS.forEach(([name], c) => { const th = element("th", name + (state.order && state.order[0] === c ? (state.order[1] > 0 ? " ▲" : " ▼") : ""), { tabindex: 0, ...kind(c) });
     th.onclick = () => { state.order = [c, state.order && state.order[0] === c ? -state.order[1] : 1]; compareTable(); };
     th.onkeydown = (e) => { if (e.key === "Enter") th.onclick(); }; head.append(th); });
   head.append(element("th", "")); const thead = element("thead"); thead.append(head);
@@ -65,7 +67,7 @@ function compareTable() {
   const body = element("tbody");
   for (const i of order) {
     const p = page.plans[i], tr = element("tr", undefined, { tabindex: 0, class: (i === state.plan ? "on" : i === state.beside ? "with" : "") + (p.completion === least[asked(p)] ? " best" : "") });
-    COLUMNS.forEach(([, value, words], c) => tr.append(element("td", words ? words(value(p)) : String(value(p)), same(c))));
+    COLUMNS.forEach(([, value, words], c) => tr.append(element("td", words ? words(value(p)) : String(value(p)), kind(c))));
     const cell = element("td"), b = element("div", undefined, { class: "bar", style: `width:${Math.max(1, 130 * p.completion / longest[asked(p)])}px;min-width:0` });
     b.append(element("i", undefined, { style: `left:${Math.min(100, 100 * p.bound / p.completion)}%` })); cell.append(b); tr.append(cell);
     tr.onclick = () => choose(i); tr.onkeydown = (e) => { if (e.key === "Enter") choose(i); }; body.append(tr);
