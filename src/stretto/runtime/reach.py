@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import socket
 import struct
+import sys
 import time
 from collections.abc import Callable
 
@@ -24,9 +25,10 @@ DEAD = re.compile(r"^its link with rank (\d+) is dead")
 
 
 def unanswered_s(sock: Wire) -> float:
-    """Seconds since the peer has acknowledged anything, if what was sent since is overdue; else 0."""
+    """Seconds since the peer has acknowledged anything, if what was sent since is overdue; else 0, as on kernels other
+    than Linux, which say it in other ways."""
     raw = sock.raw if isinstance(sock, Channel) else sock
-    if raw.family == socket.AF_UNIX:
+    if raw.family == socket.AF_UNIX or not sys.platform.startswith("linux"):
         return 0.0
     try:
         info = INFO.unpack(raw.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, INFO.size))

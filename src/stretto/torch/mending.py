@@ -40,7 +40,8 @@ class Agreement:
     """What the ranks agree on after a failure.
 
     Attributes:
-        met: set when it is known. until: the last collective that fails; None if the group does not go on.
+        met: set when it is known.
+        until: the last collective that fails; None if the group does not go on.
         pairs: of ranks whose links are dead.
     """
 
