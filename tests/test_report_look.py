@@ -161,12 +161,41 @@ def test_labels_do_not_overlap_and_lie_on_no_line(browser, page, width):
             texts = drawing["texts"]
             for (one, *a), (other, *b) in combinations(texts, 2):
                 assert not overlap(a, b), (spec, canvas, one, other)
+            assert canvas != "rows" or [text for text, *_ in texts if "…" in text] == [], spec
             for text, *box in texts:
                 assert box[0] >= -1 and box[2] <= drawing["size"][0] + 1, (spec, canvas, text)
         labels, lines = seen["map"]["texts"], seen["map"]["lines"]
         assert labels and lines, spec
         crossed = [text for text, *box in labels if any(crosses(line, box) for line in lines)]
         assert set(crossed) <= CROWDED.get((spec, width), set()), spec
+
+
+def test_names_above_the_rows_are_those_of_the_bars_below(browser, page):
+    """Names that would take too much of the width stand above their rows: of a telephone, and of two timelines."""
+    script = (
+        "const c = document.getElementById('rows'), b = c.getBoundingClientRect(), said = new Set();"
+        "for (let y = arguments[0]; y < b.height; y += arguments[1]) for (let x = 12; x < b.width - 8; x += 2) {"
+        "c.onmousemove({clientX: b.left + x, clientY: b.top + y, buttons: 0});"
+        "const t = document.getElementById('tip').textContent; if (t.startsWith('transfer')) { said.add(t.split('\\n')[2].split(' on ')[1]); break; } }"
+        "c.onmouseleave(); return [...said];"
+    )
+    for width, address in ((400, "plan=1"), (1280, "plan=1&beside=2")):
+        resize(browser, width)
+        visit(browser, page, address)
+        browser.execute_script(RECORD)
+        drawn(browser)
+        texts = browser.execute_script("return window.seen.rows.texts")
+        names = [text for text, *_ in texts if "→" in text]
+        assert names
+        assert max(box[2] for text, *box in texts if "→" in text) > 200
+        below = browser.execute_script(script, 22 + 20, 30)
+        assert below == names[: len(below)]
+        assert len(names) - len(below) <= 1  # the last row may be cut by the card
+        if "beside" in address:
+            tops = (
+                "return ['scroller', 'scroller-b'].map((e) => document.getElementById(e).getBoundingClientRect().top)"
+            )
+            assert len(set(browser.execute_script(tops))) == 1
 
 
 def test_text_of_a_studys_charts_does_not_overlap(browser, study):

@@ -30,27 +30,29 @@ function deliveredBy(p, t) {
   return low ? d.bytes[low - 1] / d.total : 0;
 }
 
+// the room for names of planes: that of links where links have rows, so that moments stand below each other
+const planesLabel = (p) => p.links.count && !ABOVE ? LABEL : 84;
 function drawPlanes(g, w, h, p) {
-  const X = (t) => LABEL + (w - LABEL - 8) * t / (p.completion || 1);
+  const L = planesLabel(p), X = (t) => L + (w - L - 8) * t / (p.completion || 1);
   g.font = "11px system-ui,sans-serif"; g.textBaseline = "middle";
   p.planes.forEach((row, i) => {
-    const y = 4 + i * (ROW + 6);
-    g.fillStyle = colours.soft; g.textAlign = "left"; g.fillText(row.name, 0, y + ROW / 2);
+    const y = 4 + i * PLANE_ROW;
+    g.fillStyle = colours.soft; g.textAlign = "left"; g.fillText(row.name, 0, y + BAR_ROW / 2);
     for (const [begin, end, matching] of row.parts) {
       const x = X(begin), width = Math.max(X(end) - x, 1);
-      g.fillStyle = matching < 0 ? colours.idle : hue(matching); g.fillRect(x, y, width, ROW);
-      if (matching < 0) { g.save(); g.beginPath(); g.rect(x, y, width, ROW); g.clip(); g.strokeStyle = colours.card; g.beginPath();
-        for (let a = x - ROW; a < x + width; a += 6) { g.moveTo(a, y + ROW); g.lineTo(a + ROW, y); } g.stroke(); g.restore(); }
-      else if (width > 14) { g.fillStyle = inkOn(hue(matching)); g.textAlign = "center"; g.fillText(letters(matching), x + width / 2, y + ROW / 2); }
+      g.fillStyle = matching < 0 ? colours.idle : hue(matching); g.fillRect(x, y, width, BAR_ROW);
+      if (matching < 0) { g.save(); g.beginPath(); g.rect(x, y, width, BAR_ROW); g.clip(); g.strokeStyle = colours.card; g.beginPath();
+        for (let a = x - BAR_ROW; a < x + width; a += 6) { g.moveTo(a, y + BAR_ROW); g.lineTo(a + BAR_ROW, y); } g.stroke(); g.restore(); }
+      else if (width > 14) { g.fillStyle = inkOn(hue(matching)); g.textAlign = "center"; g.fillText(letters(matching), x + width / 2, y + BAR_ROW / 2); }
     }
   });
-  g.fillStyle = colours.soft; g.textBaseline = "top"; const y = 8 + p.planes.length * (ROW + 6);
-  axis(g, ticks(0, p.completion, w - LABEL - 8), X, y, w);
+  g.fillStyle = colours.soft; g.textBaseline = "top"; const y = 8 + p.planes.length * PLANE_ROW;
+  axis(g, ticks(0, p.completion, w - L - 8), X, y, w);
   if (!state.whole) { const x = X(Math.min(state.t * horizon(), p.completion)); g.strokeStyle = colours.ink; g.beginPath(); g.moveTo(x, 0); g.lineTo(x, y); g.stroke(); }
 }
 function hoverPlanes(event) {
-  const p = plan(), box = $("planes").getBoundingClientRect(), row = p.planes[Math.floor((event.clientY - box.top - 4) / (ROW + 6))];
-  const t = (event.clientX - box.left - LABEL) / (box.width - LABEL - 8) * p.completion;
+  const p = plan(), box = $("planes").getBoundingClientRect(), row = p.planes[Math.floor((event.clientY - box.top - 4) / PLANE_ROW)];
+  const L = planesLabel(p), t = (event.clientX - box.left - L) / (box.width - L - 8) * p.completion;
   const part = row && row.parts.find(([begin, end]) => begin <= t && t <= end);
   tip(part ? event : null, part && `${row.name}: ${part[3]}\n${part[2] < 0 ? "" : `matching ${letters(part[2])}\n`}${time(part[0])} to ${time(part[1])}`);
 }

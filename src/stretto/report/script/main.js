@@ -11,7 +11,7 @@ const PANES = [["map", "rows", "scroller", "spacer"], ["map-b", "rows-b", "scrol
 function drawTimelines() {
   if ($("rows-card").hidden) return;
   const key = `${panes().map((p) => p.filterKey)}${$("rows").clientWidth}`;
-  if (drawTimelines.key !== key || !drawTimelines.key) { drawTimelines.key = key; LABEL = labelWidth($("rows").getContext("2d"), $("rows").clientWidth); $("rows").dataset.label = LABEL; }
+  if (drawTimelines.key !== key || !drawTimelines.key) { drawTimelines.key = key; layRows($("rows").getContext("2d"), $("rows").clientWidth); $("rows").dataset.label = LABEL; }
   panes().forEach((p, n) => {
     const c = $(PANES[n][1]), s = $(PANES[n][2]), total = AXIS + ROW * filtered(p).rows.length;
     c.style.height = Math.min(520, total + 4) + "px"; $(PANES[n][3]).style.height = total + 4 + "px";
@@ -68,7 +68,7 @@ function showPlan() {
   if (page.plans.length < 2) state.beside = -1;
   showTiles(p); showWhy(p); showWords(p); showGains(); compareTable(); showChoices();
   $("notes-card").hidden = !p.notes.length; $("notes").replaceChildren(...p.notes.map((n) => element("li", n)));
-  $("planes-card").hidden = !p.planes.length; $("planes").style.height = `${30 + p.planes.length * (ROW + 6)}px`;
+  $("planes-card").hidden = !p.planes.length; $("planes").style.height = `${30 + p.planes.length * PLANE_ROW}px`;
   $("rows-card").hidden = $("choices").hidden = $("by-use").hidden = p.planes.length > 0 && !p.links.count;
   $("scroller").scrollTop = 0; redraw();
   const asked = panes();

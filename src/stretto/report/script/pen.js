@@ -52,7 +52,7 @@ class Pen {
   }
 }
 
-// what a card shows, drawn on a context of this size
+// What a card shows, drawn on a context of this size; without one the height that it needs.
 function compose(g, what, width) {
   const shown = panes(), each = width / shown.length, height = what === "map" ? Math.round(Math.min(520, each * .7)) : AXIS + ROW * Math.min(60, Math.max(...shown.map((p) => filtered(p).rows.length)));
   let y = 6;
@@ -74,7 +74,11 @@ function hand(name, blob) {
   const a = element("a", undefined, { href: URL.createObjectURL(blob), download: name });
   a.click(); setTimeout(() => URL.revokeObjectURL(a.href), 1000);
 }
-function drawing(what, width = 1400) { const pen = new Pen(width, compose(null, what, width)); compose(pen, what, width); redraw(); return pen.toString(); }
+function drawing(what, width = 1400) {
+  if (what === "rows") layRows($("rows").getContext("2d"), width / panes().length);
+  const pen = new Pen(width, compose(null, what, width)); compose(pen, what, width);
+  drawTimelines.key = ""; redraw(); return pen.toString();
+}
 function save(what, kind) {
   const name = `${page.title} ${what === "map" ? "network" : "timeline"}`.replace(/[^\w.+-]+/g, "-"), blob = new Blob([drawing(what)], { type: "image/svg+xml" });
   if (kind === "svg") return hand(`${name}.svg`, blob);

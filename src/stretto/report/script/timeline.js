@@ -1,13 +1,15 @@
 // The timeline: a row a link. Each row is one line of pixels, made from the hops in the window and repeated downwards: a
 // hop that is wide enough becomes a bar; of hops narrower than a pixel the pixel shows for which share of it the link is
 // busy (their union) and the class that keeps it busy longest.
-const ROW = 16, AXIS = 22;
-let LABEL = 132;
-// the room for names of links: as wide as the longest name, at most a share of the row
-function labelWidth(g, width) {
-  const names = panes().flatMap((p) => filtered(p).rows.map((i) => linkName(p, i))).sort((a, b) => b.length - a.length).slice(0, 12), most = clamp(width * (innerWidth < 560 ? .34 : .26), 84, 260);
+const AXIS = 22, BAR_ROW = 16, NAME_LINE = 14, PLANE_ROW = BAR_ROW + 6;
+let LABEL = 132, ROW = BAR_ROW, ABOVE = 0;
+// Where names of links stand: beside the rows, as wide as the longest name; above them where that is too much of the width.
+function layRows(g, width) {
+  const names = panes().flatMap((p) => filtered(p).rows.map((i) => linkName(p, i))).sort((a, b) => b.length - a.length).slice(0, 12);
   g.font = "11.5px system-ui,sans-serif";
-  return Math.round(clamp(Math.max(...names.map((name) => g.measureText(name).width), 0) + 10, 84, most));
+  const widest = Math.max(...names.map((name) => g.measureText(name).width), 0) + 10;
+  ABOVE = widest > Math.max(clamp(width * (innerWidth < 560 ? .34 : .26), 84, 260), 84) ? NAME_LINE : 0;
+  LABEL = ABOVE ? 12 : Math.round(Math.max(widest, 84)); ROW = BAR_ROW + ABOVE;
 }
 let lines = { width: 0 };  // the buffers of one line
 function lineBuffers(width) {
@@ -81,15 +83,15 @@ function drawRows(g, w, h, p, top, ratio = 1) {
   const image = g.putImageData ? imageOf(g, wide, Math.max(1, Math.round(h * ratio))) : null, words = image && new Uint32Array(image.data.buffer);
   for (let row = first; row < last; row++) {
     const y = AXIS + row * ROW - top, pixels = p.h ? rowPixels(p, rows[row], from, to, wide, 1.5 * ratio) : slicePixels(p, rows[row], from, to, wide);
-    if (!image) { g.runs(pixels, wide, LABEL, y + 2, ROW - 5, room / wide); continue; }
+    if (!image) { g.runs(pixels, wide, LABEL, y + ABOVE + 2, BAR_ROW - 5, room / wide); continue; }
     const line = pixels.subarray(0, wide);
-    for (let py = Math.max(0, Math.round((y + 2) * ratio)), end = Math.min(image.height, Math.round((y + ROW - 3) * ratio)); py < end; py++) words.set(line, py * wide);
+    for (let py = Math.max(0, Math.round((y + ABOVE + 2) * ratio)), end = Math.min(image.height, Math.round((y + ROW - 3) * ratio)); py < end; py++) words.set(line, py * wide);
   }
   if (image) g.putImageData(image, Math.round(LABEL * ratio), 0);
   g.font = "11.5px system-ui,sans-serif"; g.textBaseline = "middle"; g.textAlign = "left";
   for (let row = first; row < last; row++) {
     const i = rows[row], y = AXIS + row * ROW - top;
-    g.fillStyle = colours.soft; g.textAlign = "left"; g.fillText(fitLink(g, p, i, LABEL - 8), 2, y + ROW / 2);
+    g.fillStyle = colours.soft; g.textAlign = "left"; g.fillText(fitLink(g, p, i, ABOVE ? w - 10 : LABEL - 8), 2, y + (ABOVE ? ABOVE / 2 + 2 : ROW / 2));
     g.fillStyle = colours.line; g.fillRect(LABEL, y + ROW - 1, room, 1);
     p.steps[i].forEach(([at, width], n) => {
       const part = width / p.links.bandwidth[i], end = n + 1 < p.steps[i].length ? p.steps[i][n + 1][0] : Infinity;
