@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from importlib.resources import files
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -54,16 +55,50 @@ def test_text_and_marks_have_the_contrast_of_wcag_aa(scheme):
     for word in ("ink", "soft", "accent"):
         assert contrast(c[word], c["card"]) >= 4.5, word
         assert word == "accent" or contrast(c[word], c["bg"]) >= 4.5, word
-    for mark in ("accent", "cool", "warm", "hot", "mark", *CLASSES):
+    for mark in ("accent", "cool", "warm", "full", "hot", "mark", "toll", *CLASSES):
         assert contrast(c[mark], c["card"]) >= 3, mark
+
+
+MEANINGS = {
+    "spent time: sending, costs of messages, latency, idle": ("accent", "toll", "warm", "idle"),
+    "use of a link: hardly, half, fully": ("cool", "warm", "full"),
+    "bars: the transfer, what it waits for, what waits for it": ("ink", "mark", "hot"),
+    "curves of two plans": ("accent", "warm"),
+    "nodes: switch, accelerator, router": ("soft", "accent", "warm"),
+}
+"""Colours that say something by themselves, beside each other."""
+
+
+def distances(scheme: str, vision: str, names: Sequence[str]) -> dict[tuple[str, str], float]:
+    """How far each two colours are apart as others see them, in OKLab, where 0.02 is what is just noticed."""
+    c = colours("light") | colours(scheme)
+    seen = {k: TO_OKLAB @ np.cbrt(TO_CONES @ np.clip(VISIONS[vision] @ linear(c[k]), 0, 1)) for k in names}
+    return {(a, b): float(np.linalg.norm(seen[a] - seen[b])) for a, b in combinations(names, 2)}
 
 
 @pytest.mark.parametrize("vision", VISIONS)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_classes_are_told_apart(scheme, vision):
-    """0.02 is what is just noticed in OKLab."""
-    c = colours(scheme)
-    seen = {k: TO_OKLAB @ np.cbrt(TO_CONES @ np.clip(VISIONS[vision] @ linear(c[k]), 0, 1)) for k in CLASSES}
-    apart = {(a, b): float(np.linalg.norm(seen[a] - seen[b])) for a, b in combinations(CLASSES, 2)}
-    assert min(apart.values()) > 0.07, min(apart, key=apart.get)
+    apart = distances(scheme, vision, CLASSES)
+    assert min(apart.values()) > 0.13, min(apart, key=apart.get)
     assert apart["c0", "c1"] > 0.2  # copies and sums
+    # chunks, steps and sites with numbers that follow each other are often beside each other
+    neighbours = [tuple(sorted((name, CLASSES[(n + 1) % 8]))) for n, name in enumerate(CLASSES)]
+    assert min(apart[pair] for pair in neighbours) > 0.15
+
+
+@pytest.mark.parametrize("meaning", MEANINGS)
+@pytest.mark.parametrize("vision", VISIONS)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_colours_with_a_meaning_are_told_apart(scheme, vision, meaning):
+    apart = distances(scheme, vision, MEANINGS[meaning])
+    assert min(apart.values()) > 0.1, min(apart, key=apart.get)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_ramp_of_use_goes_one_way_in_lightness(scheme):
+    """So that it reads in grey, too."""
+    c = colours("light") | colours(scheme)
+    steps = [contrast(c[name], c["card"]) for name in ("cool", "warm", "full")]
+    assert steps == sorted(steps)
+    assert min(b / a for a, b in pairwise(steps)) > 1.2

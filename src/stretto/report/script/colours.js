@@ -7,8 +7,8 @@ const word = ([r, g, b]) => (255 << 24 | b << 16 | g << 8 | r) >>> 0;  // a pixe
 function readColours() {
   const css = getComputedStyle(document.documentElement), value = (k) => css.getPropertyValue("--" + k).trim();
   colours = {};
-  for (const k of ["bg", "card", "ink", "soft", "line", "accent", "idle", "cool", "warm", "hot", "mark"]) colours[k] = value(k);
-  const stops = [colours.cool, colours.warm, colours.hot].map(rgb);
+  for (const k of ["bg", "card", "ink", "soft", "line", "accent", "idle", "cool", "warm", "full", "hot", "mark"]) colours[k] = value(k);
+  const stops = [colours.cool, colours.warm, colours.full].map(rgb);
   const ramp = Array.from({ length: 256 }, (_, i) => { const u = i / 255 * 2, k = Math.min(Math.floor(u), 1); return mixed(stops[k], stops[k + 1], u - k); });
   colours.ramp = ramp.map((c) => `rgb(${c.join(",")})`); colours.rampWords = Uint32Array.from(ramp, word);
   colours.classes = Array.from({ length: CLASSES }, (_, i) => value(`c${i}`));

@@ -67,7 +67,7 @@ function compose(g, what, width) {
   });
   y += height + 14; let x = 10;
   g.font = "11.5px system-ui,sans-serif"; g.textBaseline = "middle"; g.textAlign = "left";
-  const entries = what === "map" && state.tint === "use" ? [[colours.cool, "links hardly used"], [colours.warm, "half used"], [colours.hot, "fully used"]] : legend(plan());
+  const entries = what === "map" && state.tint === "use" ? [[colours.cool, "links hardly used"], [colours.warm, "half used"], [colours.full, "fully used"]] : legend(plan());
   for (const [colour, name] of entries) { g.fillStyle = colour; g.fillRect(x, y - 5, 10, 10); g.fillStyle = colours.ink; g.fillText(name, x + 15, y); x += 30 + g.measureText(name).width; }
 }
 function hand(name, blob) {

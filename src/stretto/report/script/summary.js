@@ -28,7 +28,7 @@ function showWhy(p) {
   $("busiest").replaceChildren(row(["on the chain", "sending", "latency", "share"], {}, "th"),
     ...w.links.slice(0, 6).map((r) => row([r.link, time(r.seconds), time(r.latency), percent((r.seconds + r.latency) / whole)])));
 }
-const SPENT = [["busy", "sending", "--accent"], ["message", "costs of messages", "--cool"], ["latency", "latency", "--warm"], ["idle", "idle", "--idle"]];
+const SPENT = [["busy", "sending", "--accent"], ["message", "costs of messages", "--toll"], ["latency", "latency", "--warm"], ["idle", "idle", "--idle"]];
 
 function showWords(p) {
   $("map-sub").textContent = `${count(p.names.length)} nodes` + (p.links.all || !p.planes.length ? `, ${count(p.links.all)} directed links` : "") + (p.planes.length ? `, ${p.planes.length} optical plane${p.planes.length > 1 ? "s" : ""}` : "") + (p.alike ? `; ${count(p.links.count)} rows stand for links that are alike` : p.links.count < p.links.all ? `; the busiest ${count(p.links.count)} are drawn` : "") + (p.changes ? `; bandwidths change ${count(p.steps.reduce((n, s) => n + s.length, 0))} times` : "") + (p.message ? `; a message costs ${p.message}` : "") + `. Circles are accelerators, diamonds routers, squares switches${p.sums.length ? ", with a plus where they sum" : ""}.${p.planes.length ? " Lines between nodes are circuits, coloured by matching as under Planes." : ""}`;
