@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..bounds import Bound
 
 SCRIPTS = (
-    "words", "columns", "state", "colours", "filter", "map", "charts", "timeline", "pen", "summary", "main",
+    "words", "columns", "state", "colours", "filter", "map", "labels", "charts", "timeline", "pen", "summary", "main",
 )  # fmt: skip
 """The parts of the page's script, in the order in which they are joined."""
 STUDY_SCRIPTS = ("words", "study")
