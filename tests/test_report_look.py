@@ -384,6 +384,32 @@ def test_the_address_of_what_was_clicked_shows_the_same_pixels(browser, page):
     assert pixels(browser) == clicked
 
 
+def test_the_address_holds_the_part_of_the_network_the_rows_and_the_order_of_plans(browser, page):
+    from selenium.webdriver.support.ui import Select
+
+    resize(browser, 1280)
+    visit(browser, page, "plan=0&beside=4&scheme=light")
+    before = pixels(browser)
+    next(h for h in browser.find_elements("css selector", "#compare th") if h.text == "ratio").click()
+    Select(browser.find_element("id", "layout")).select_by_value("nodes")
+    browser.find_element("id", "map").send_keys("+++")
+    browser.execute_script("document.getElementById('scroller').scrollTop = 160")
+    address = browser.execute_async_script("setTimeout(() => arguments[0](location.hash.slice(1)), 400)")
+    changed = pixels(browser)
+    assert changed != before
+    said = dict(pair.split("=") for pair in address.split("&"))
+    assert said["row"] == "10"
+    assert said["order"] == "ratio"
+    assert said["layout"] == "nodes"
+    assert said["map"].startswith("3.375")
+    visit(browser, page, address)
+    assert pixels(browser) == changed
+    # a zoom out of range and a column that does not exist are left out
+    visit(browser, page, "plan=0&map=900,0,0&order=beauty&row=x")
+    left = browser.execute_async_script("setTimeout(() => arguments[0](location.hash.slice(1)), 400)")
+    assert not {"map", "row"} & {pair.split("=")[0] for pair in left.split("&")}
+
+
 BOXES = """
 const main = document.querySelector('main').getBoundingClientRect(), style = getComputedStyle(document.querySelector('main'));
 const left = main.left + parseFloat(style.paddingLeft), wide = main.width - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);

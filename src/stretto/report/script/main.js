@@ -56,14 +56,14 @@ function showChoices() {
   $("witness").checked = state.witness; $("beside").value = state.beside; $("pick").value = state.plan;
   const names = [...new Set([...sitesOf(p), ...p.names.slice(0, 1000)])].concat(Array.from({ length: Math.min(p.links.count, 500) }, (_, i) => linkName(p, i)));
   if (p !== showChoices.of) { showChoices.of = p; $("places").replaceChildren(...names.map((name) => element("option", undefined, { value: name }))); }
-  $("layout").parentElement.hidden = !p.scene; $("layout").value = p.allNodes ? "nodes" : "servers";
+  $("layout").parentElement.hidden = !p.scene; $("layout").value = state.layout || "servers";
   $("following").hidden = !state.follow; $("following-words").textContent = state.follow ? `following ${followWords()}` : "";
   const f = filtered(p); $("found").textContent = f.narrow ? `${count(f.rows.length)} of ${count(p.links.count)} links` : "";
   showLegend();
 }
 function changed() { showChoices(); showWords(plan()); $("scroller").scrollTop = $("scroller-b").scrollTop = 0; redraw(); }
 function follow(what) { state.follow = what; showChoices(); redraw(); }
-function showPlan() {
+function showPlan(row = 0) {
   const p = plan();
   if (page.plans.length < 2) state.beside = -1;
   showTiles(p); showWhy(p); showWords(p); showGains(); compareTable(); showChoices();
@@ -73,7 +73,7 @@ function showPlan() {
   $("scroller").scrollTop = 0; redraw();
   const asked = panes();
   document.body.dataset.ready = "";
-  Promise.all(asked.map(openHops)).then(() => { if (asked.every((q, n) => q === panes()[n])) { showChoices(); showWords(p); setView(state.from, state.to); document.body.dataset.ready = "yes"; } });
+  Promise.all(asked.map(openHops)).then(() => { if (asked.every((q, n) => q === panes()[n])) { showChoices(); showWords(p); setView(state.from, state.to); draw(); $("scroller").scrollTop = row * ROW; document.body.dataset.ready = "yes"; } });
 }
 function choose(i) { state.plan = i; if (state.beside === i) state.beside = -1; state.follow = ""; showPlan(); }
 
@@ -106,6 +106,7 @@ function moveMap(n, move) {
   for (const p of together ? shown : [shown[n]]) move(p.view || (p.view = { k: 1, x: 0, y: 0 }));
   redraw();
 }
+let led = -1;  // the timeline that is being scrolled along with the other one
 PANES.forEach(([map, rows, scroller], n) => {
   const m = $(map), r = $(rows), own = () => panes()[n];
   const zoomMap = (factor, x, y) => moveMap(n, (v) => {
@@ -126,7 +127,12 @@ PANES.forEach(([map, rows, scroller], n) => {
   r.ondblclick = (event) => zoomBy(4, placeAt(r, event.clientX));
   r.onmousemove = (event) => { if (!event.buttons) hoverRows(event, own(), r, n); };
   for (const c of [m, r]) c.onmouseleave = () => { tip(null); if (state.hover >= 0) { state.hover = -1; redrawRows(); } };
-  $(scroller).onscroll = () => { tip(null); const other = $(PANES[1 - n][2]); if (beside() && other.scrollTop !== $(scroller).scrollTop) other.scrollTop = $(scroller).scrollTop; redrawRows(); };
+  // the shorter of two timelines stays at its end while the longer one goes on
+  $(scroller).onscroll = () => {
+    const own = $(scroller), other = $(PANES[1 - n][2]), to = Math.min(own.scrollTop, other.scrollHeight - other.clientHeight);
+    if (led === n) led = -1; else if (beside() && other.scrollTop !== to) { led = 1 - n; other.scrollTop = to; }
+    tip(null); redrawRows(); keepAddress();
+  };
   $(scroller).onkeydown = timelineKeys;
   m.onkeydown = (event) => { const box = m.getBoundingClientRect(), f = { "+": 1.5, "=": 1.5, "-": 1 / 1.5, 0: 1e-9 }[event.key], [dx, dy] = { ArrowLeft: [.1, 0], ArrowRight: [-.1, 0], ArrowUp: [0, .1], ArrowDown: [0, -.1] }[event.key] || [0, 0];
     if (f) zoomMap(f, box.left + box.width / 2, box.top + box.height / 2);
@@ -161,7 +167,7 @@ function start() {
   $("scheme").onclick = () => { state.scheme = document.documentElement.dataset.scheme === "dark" ? "light" : "dark"; scheme(state.scheme); };
   $("colour").onchange = () => { state.colour = $("colour").value; changed(); };
   $("tint").onchange = () => { state.tint = $("tint").value; redraw(); };
-  $("layout").onchange = () => { for (const p of panes()) { p.allNodes = $("layout").value === "nodes"; p.view = null; } redraw(); };
+  $("layout").onchange = () => { state.layout = $("layout").value === "nodes" ? "nodes" : ""; for (const p of page.plans) p.view = null; redraw(); };
   for (const [id, key] of [["where", "where"], ["by-chunk", "chunk"], ["by-phase", "phase"], ["by-collective", "collective"], ["sort", "sort"]]) $(id).oninput = () => { state[key] = $(id).value; changed(); };
   $("clear").onclick = () => { for (const key of ["where", "chunk", "phase", "collective"]) state[key] = ""; changed(); };
   $("unfollow").onclick = () => follow("");
@@ -173,7 +179,7 @@ function start() {
   new ResizeObserver(redraw).observe(document.body);
   const dark = matchMedia("(prefers-color-scheme: dark)"), prefer = () => scheme(state.scheme || (dark.matches ? "dark" : "light"));
   dark.addEventListener("change", prefer);
-  const arrive = () => { readAddress(); state.picked = -1; document.documentElement.dataset.scheme = state.scheme || (dark.matches ? "dark" : "light"); readColours(); showPlan(); };
+  const arrive = () => { readAddress(); state.picked = -1; document.documentElement.dataset.scheme = state.scheme || (dark.matches ? "dark" : "light"); readColours(); showPlan(state.row); };
   addEventListener("hashchange", () => { if (location.hash.slice(1) !== address()) arrive(); });
   arrive();
 }

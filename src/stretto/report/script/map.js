@@ -28,7 +28,7 @@ function classOnLink(p, i) {
 
 // where nodes are on a canvas: the scene of servers and switches, or all nodes; moved and enlarged as the reader has it
 function mapPoints(p, w, h) {
-  const scene = p.scene && !p.allNodes ? p.scene : null, n = p.names.length, view = p.view || (p.view = { k: 1, x: 0, y: 0 });
+  const scene = p.scene && state.layout !== "nodes" ? p.scene : null, n = p.names.length, view = p.view || (p.view = { k: 1, x: 0, y: 0 });
   if (!p.places || p.placesOf !== scene) {
     p.placesOf = scene;
     p.places = scene ? new Float32Array(2 * n).fill(NaN) : new Float32Array(2 * n);

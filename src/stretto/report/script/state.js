@@ -1,11 +1,19 @@
 // What the reader has chosen, and the address that holds it: whoever opens the address sees the same.
 const DEFAULTS = { plan: null, beside: -1, t: 0, whole: true, from: 0, to: 1, colour: "", tint: "use", sort: "use", where: "", chunk: "", phase: "",
-  collective: "", follow: "", witness: false, scheme: "" };
-const state = { ...DEFAULTS, playing: false, hover: -1, pane: 0, order: null };
+  collective: "", follow: "", witness: false, scheme: "", layout: "", map: "", order: "", row: 0 };
+const state = { ...DEFAULTS, playing: false, hover: -1, pane: 0 };
 const short = (x) => +x.toPrecision(9);
 
+// the part of the network that is seen, as "enlarged,right,down" for each plan that is shown; "" for all of it
+const viewOf = (p) => p.view && p.view.k > 1 ? [p.view.k, p.view.x, p.view.y].map((x) => +x.toPrecision(5)).join(",") : "";
+function viewFrom(text) {
+  const [k, x, y] = (text || "").split(",").map(Number);
+  return k > 1 && k <= 60 && Number.isFinite(x) && Number.isFinite(y) ? { k, x, y } : { k: 1, x: 0, y: 0 };
+}
 function address() {
   const said = new URLSearchParams();
+  const views = panes().map(viewOf);
+  state.map = views.some((text) => text) ? views.join(" ") : ""; state.row = Math.round($("scroller").scrollTop / ROW);
   for (const [key, value] of Object.entries(DEFAULTS)) {
     const now = state[key];
     if (key === "plan" ? now !== page.best : now !== value) said.set(key, typeof now === "number" ? short(now) : typeof now === "boolean" ? +now : now);
@@ -20,8 +28,10 @@ function readAddress() {
   }
   state.plan = known(Number(said.get("plan"))) && said.has("plan") ? Number(said.get("plan")) : page.best;
   if (!known(state.beside)) state.beside = -1;
+  for (const [n, p] of panes().entries()) p.view = viewFrom(state.map.split(" ")[n]);
   const within = (x, other) => Number.isFinite(x) ? clamp(x, 0, 1) : other;
   [state.t, state.from, state.to] = [within(state.t, 0), within(state.from, 0), within(state.to, 1)];
+  state.row = Number.isFinite(state.row) ? Math.max(0, state.row) : 0;
   if (state.from >= state.to) [state.from, state.to] = [0, 1];
 }
 let writing = 0;

@@ -59,11 +59,12 @@ function compareTable() {
   // where the screen is narrow, what all plans have alike is left out, and so is what the tiles say of the open plan
   const alike = (c) => c > 0 && page.plans.every((p) => COLUMNS[c][1](p) === COLUMNS[c][1](page.plans[0]));
   const kind = (c) => DETAILS.includes(COLUMNS[c][0]) ? { class: "detail" } : alike(c) ? { class: "same" } : {};
-  COLUMNS.forEach(([name], c) => { const th = element("th", name + (state.order && state.order[0] === c ? (state.order[1] > 0 ? " ▲" : " ▼") : ""), { tabindex: 0, ...kind(c) });
-    th.onclick = () => { state.order = [c, state.order && state.order[0] === c ? -state.order[1] : 1]; compareTable(); };
+  const by = COLUMNS.find(([name]) => name === state.order.replace(/^-/, "")), falling = state.order.startsWith("-");
+  COLUMNS.forEach(([name], c) => { const th = element("th", name + (by && by[0] === name ? (falling ? " ▼" : " ▲") : ""), { tabindex: 0, ...kind(c) });
+    th.onclick = () => { state.order = by && by[0] === name && !falling ? `-${name}` : name; compareTable(); keepAddress(); };
     th.onkeydown = (e) => { if (e.key === "Enter") th.onclick(); }; head.append(th); });
   head.append(element("th", "")); const thead = element("thead"); thead.append(head);
-  if (state.order) { const [c, direction] = state.order, value = COLUMNS[c][1]; order.sort((a, b) => { const x = value(page.plans[a]), y = value(page.plans[b]); return direction * (x < y ? -1 : x > y ? 1 : 0); }); }
+  if (by) order.sort((a, b) => { const x = by[1](page.plans[a]), y = by[1](page.plans[b]); return (falling ? -1 : 1) * (x < y ? -1 : x > y ? 1 : 0); });
   const body = element("tbody");
   for (const i of order) {
     const p = page.plans[i], tr = element("tr", undefined, { tabindex: 0, class: (i === state.plan ? "on" : i === state.beside ? "with" : "") + (p.completion === least[asked(p)] ? " best" : "") });
