@@ -72,6 +72,21 @@ def test_a_line_has_the_ratio_of_each_size(tmp_path):
     assert [line.get_label() for line in axes.lines][:2] == ["ring", "shortest-path"]  # swot serves no links
 
 
+def test_a_line_has_the_time_of_each_number_of_chunks():
+    table = st.compare("allgather", "ring:4", size="1MB", planner=["mtegcca", "shortest-path"], chunks=[1, 2, 4])
+    axes = table.figure(over="chunks", of="completion").axes[0]
+    assert axes.get_xlabel() == "chunks"
+    assert axes.get_ylabel() == "completion (us)"
+    for name in ("mtegcca", "shortest-path"):
+        line = next(line for line in axes.lines if line.get_label() == name)
+        times = {row["chunks"]: pytest.approx(1e6 * row["completion_s"]) for row in table if row["planner"] == name}
+        assert dict(zip(line.get_xdata().tolist(), line.get_ydata().tolist())) == times
+        assert sorted(times) == [1, 2, 4]
+    for over, of in (("colour", "ratio"), ("size", "joy")):
+        with pytest.raises(st.StrettoError, match="a comparison is drawn"):
+            table.figure(over=over, of=of)
+
+
 def test_a_map_has_the_labels_of_the_drawing(tmp_path):
     figure = st.topology("zoo:Abilene").figure(tmp_path / "map.pdf")
     assert {"Denver", "Seattle"} <= {text.get_text() for text in figure.axes[0].texts}

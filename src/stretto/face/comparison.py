@@ -102,15 +102,17 @@ class Comparison(Sequence[dict[str, Any]]):
         """Draw the plans on one HTML page, or as a picture if the path ends in ``.svg``."""
         draw(path, [p for p in self.plans if p is not None])
 
-    def figure(self, path: str | os.PathLike[str] | None = None) -> Figure:
-        """Completion over the lower bound for each size, a line a planner, as a figure for print.
+    def figure(self, path: str | os.PathLike[str] | None = None, over: str = "size", of: str = "ratio") -> Figure:
+        """A line a planner, as a figure for print.
 
         Args:
             path: where to write it, too: .pdf, .svg or .png.
+            over: what the axis has: "size", or "chunks", the number of chunks of each piece.
+            of: "ratio", completion over the lower bound, or "completion", the time.
         """
-        from ..report.figures import sizes_figure, write_figure
+        from ..report.figures import comparison_figure, write_figure
 
-        drawn = sizes_figure(self.rows, self.title)
+        drawn = comparison_figure(self.rows, self.title, over, of)
         if path is not None:
             write_figure(drawn, path)
         return drawn

@@ -4,7 +4,7 @@
     links_figure        when each of the busiest links carries, sums and copies told apart
     planes_figure       when each optical plane carries, by matching, and when it turns
     delivered_figure    what ranks have received over time, beside the lower bound
-    sizes_figure        completion over the lower bound, over sizes, a line a planner
+    comparison_figure   completion or its ratio to the bound, over sizes or numbers of chunks, a line a planner
 
 Each returns a :class:`matplotlib.figure.Figure`, which notebooks show and callers may change. Equal plans give equal
 files: dates are left out. The colours are Okabe and Ito's, which people who are colour-blind tell apart. Lines differ
@@ -13,6 +13,7 @@ by their marks, too, so they can be told apart in grey.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -180,17 +181,32 @@ def delivered_figure(timeline: Timeline, bound_s: float) -> Figure:
     return figure
 
 
-def sizes_figure(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
-    """Completion over the lower bound for each size, a line a planner; of several numbers of chunks the best counts.
+OVER = {"size": ("size_bytes", format_size), "chunks": ("chunks", str)}
+"""What a comparison can be drawn over: the column of its rows, and how a value is written."""
+
+OF = {"ratio": ("completion_over_bound", "completion / lower bound"), "completion": ("completion_s", "completion")}
+"""What a comparison can be drawn of: the column of its rows, and its words."""
+
+
+def comparison_figure(rows: Sequence[Mapping[str, Any]], title: str, over: str = "size", of: str = "ratio") -> Figure:
+    """A line a planner over sizes or numbers of chunks; of several rows for one place of the axis the best counts.
 
     Args:
         rows: those of :class:`stretto.Comparison`; rows of planners that do not serve a request are left out.
+        over: a name of :data:`OVER`.
+        of: a name of :data:`OF`.
     Raises:
+        InputError: ``over`` or ``of`` has another name.
         Unsupported: no row has a plan.
     """
+    for name, value, known in (("over", over, OVER), ("of", of, OF)):
+        if value not in known:
+            raise InputError(f"a comparison is drawn {name} {' or '.join(known)}, not {value!r}", name)
     served = [row for row in rows if "failed" not in row]
     if not served:
-        raise Unsupported("a figure of sizes needs a plan, and no planner serves this request")
+        raise Unsupported("a figure of a comparison needs a plan, and no planner serves this request")
+    (place, words), (column, axis) = OVER[over], OF[of]
+    factor, unit = _unit(max(row["completion_s"] for row in served)) if of == "completion" else (1.0, "")
     lines: dict[str, list[Mapping[str, Any]]] = {}
     for row in served:
         lines.setdefault(row["planner"], []).append(row)
@@ -199,16 +215,18 @@ def sizes_figure(rows: Sequence[Mapping[str, Any]], title: str) -> Figure:
         for k, (planner, own) in enumerate(lines.items()):
             best: dict[int, float] = {}
             for row in own:
-                size, ratio = row["size_bytes"], row["completion_over_bound"]
-                best[size] = min(ratio, best.get(size, ratio))
+                best[row[place]] = min(row[column] * factor, best.get(row[place], math.inf))
             colour, mark = COLOURS[k % len(COLOURS)], MARKS[k % len(MARKS)]
-            axes.plot(sorted(best), [best[size] for size in sorted(best)], color=colour, marker=mark, label=planner)
-        sizes = sorted({row["size_bytes"] for row in served})
+            axes.plot(sorted(best), [best[at] for at in sorted(best)], color=colour, marker=mark, label=planner)
+        places = sorted({row[place] for row in served})
         axes.set_xscale("log")
-        axes.set_xticks(sizes, [format_size(size) for size in sizes])
+        axes.set_xticks(places, [words(at) for at in places])
         axes.minorticks_off()
-        axes.axhline(1.0, color="#5b6472", linewidth=0.6, linestyle=":")
-        axes.set(xlabel="size", ylabel="completion / lower bound", title=title)
+        if of == "ratio":
+            axes.axhline(1.0, color="#5b6472", linewidth=0.6, linestyle=":")
+        else:
+            axes.set_yscale("log")
+        axes.set(xlabel=over, ylabel=f"{axis} ({unit})" if unit else axis, title=title)
         axes.legend()
     return figure
 
