@@ -247,6 +247,38 @@ def test_text_of_a_studys_charts_does_not_overlap(browser, study):
         assert browser.execute_script("return document.documentElement.scrollWidth - innerWidth") <= 0
 
 
+def test_names_of_a_studys_boxes_are_whole_on_a_telephone(browser, study):
+    resize(browser, 400)
+    visit(browser, study)
+    texts = browser.execute_script(
+        "return [...document.querySelectorAll('.chart svg[role=img]')[2].querySelectorAll('text')].map((t) => t.textContent);"
+    )
+    assert [t for t in texts if "rules" in t] == [
+        f"{name} by the rules of a paper" for name in ("greedy", "ring", "forest", "mtegcca")
+    ]
+
+
+def test_a_studys_charts_are_saved_as_svg_and_png(browser, study):
+    resize(browser, 1280)
+    visit(browser, study)
+    script = (
+        "const [number, done] = arguments, make = URL.createObjectURL; let blob;"
+        "URL.createObjectURL = (b) => { blob = b; return make(b); };"
+        "HTMLAnchorElement.prototype.click = function () { URL.createObjectURL = make;"
+        "createImageBitmap(blob).then((i) => [i.width, i.height], () => null).then((size) => blob.text().then((t) => done([this.download, blob.type, size, t.slice(0, 400)]))); };"
+        "document.querySelectorAll('.chart .save button')[number].click();"
+    )
+    name, kind, _, text = browser.execute_async_script(script, 0)
+    assert (name, kind) == ("lines-of-a-study.svg", "image/svg+xml")
+    assert "var(" not in text
+    wide, high = browser.execute_script(
+        "const e = document.querySelector('.chart svg[role=img]'); return [e.clientWidth, e.clientHeight];"
+    )
+    name, kind, size, _ = browser.execute_async_script(script, 1)
+    assert (name, kind) == ("lines-of-a-study.png", "image/png")
+    assert size == [2 * wide, 2 * high]
+
+
 def test_a_studys_bars_have_the_heights_of_their_values(browser, study):
     resize(browser, 1280)
     visit(browser, study)

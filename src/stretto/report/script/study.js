@@ -110,7 +110,9 @@ const BOX_ROW = 30;
 function drawBoxes(view) {
   const { chart, box } = view, axis = chart.y, shown = shownOf(chart).map((s) => ({ ...s, y: s.y.filter((v) => usable(axis, v)) })).filter((s) => s.y.length), w = box.clientWidth, every = shown.flatMap((s) => s.y);
   if (!every.length) return view.svg.replaceChildren();
-  const L = Math.min(w * .36, 16 + Math.max(...shown.map((s) => wide(s.name)))), R = 20, top = 6, bottom = top + BOX_ROW * shown.length, H = bottom + 44;
+  // names stand above their boxes where they would take too much of the width
+  const widest = 16 + Math.max(...shown.map((s) => wide(s.name))), above = widest > w * .36 ? 14 : 0, pitch = BOX_ROW + above;
+  const L = above ? 12 : widest, R = 20, top = 6, bottom = top + pitch * shown.length, H = bottom + 44;
   const X = scaleOf(axis.scale, every, L, w - R, 80), g = view.svg; g.setAttribute("viewBox", `0 0 ${w} ${H}`); g.setAttribute("height", H); g.replaceChildren();
   const text = (a, b, words, more) => g.append(svg("text", { x: a, y: b, fill: "var(--soft)", "font-size": 12, ...more }, words));
   let free = -Infinity;
@@ -122,19 +124,19 @@ function drawBoxes(view) {
   }
   text((L + w - R) / 2, H - 6, axis.title, { "text-anchor": "middle" });
   view.rows = shown.map((s, n) => {
-    const sorted = [...s.y].sort((a, b) => a - b), [q1, middle, q3] = [.25, .5, .75].map((q) => quantile(sorted, q)), reach = 1.5 * (q3 - q1), y = top + (n + .5) * BOX_ROW, colour = colourOf(s);
+    const sorted = [...s.y].sort((a, b) => a - b), [q1, middle, q3] = [.25, .5, .75].map((q) => quantile(sorted, q)), reach = 1.5 * (q3 - q1), y = top + above + n * pitch + BOX_ROW / 2, colour = colourOf(s);
     const low = sorted.find((v) => v >= q1 - reach), high = sorted.findLast((v) => v <= q3 + reach);
-    text(0, y + 4, cut(s.name, L - 8), { fill: "var(--ink)" });
+    text(0, above ? y - BOX_ROW / 2 + 5 : y + 4, cut(s.name, above ? w : L - 8), { fill: "var(--ink)" });
     sorted.forEach((v, i) => g.append(svg("circle", { cx: X.at(v), cy: y + 8 * (((i * 7) % 11) / 10 - .5), r: 2, fill: colour, opacity: .45 })));
     g.append(svg("path", { d: `M${X.at(low)} ${y}H${X.at(q1)}M${X.at(q3)} ${y}H${X.at(high)}M${X.at(low)} ${y - 5}v10M${X.at(high)} ${y - 5}v10`, stroke: colour, "stroke-width": 1.5 }));
     g.append(svg("rect", { x: X.at(q1), y: y - 8, width: Math.max(1, X.at(q3) - X.at(q1)), height: 16, fill: colour, "fill-opacity": .25, stroke: colour, "stroke-width": 1.5 }));
     g.append(svg("path", { d: `M${X.at(middle)} ${y - 8}v16`, stroke: "var(--ink)", "stroke-width": 2 }));
     return [s, [["runs", sorted.length], ["least", sorted[0]], ["quarter", q1], ["median", middle], ["three quarters", q3], ["most", sorted.at(-1)]]];
   });
-  Object.assign(view, { top });
+  Object.assign(view, { top, pitch });
 }
 function tellBox(view, event, py) {
-  const found = view.rows && view.rows[Math.floor((py - view.top) / BOX_ROW)];
+  const found = view.rows && view.rows[Math.floor((py - view.top) / view.pitch)];
   tip(found ? event : null, found && [said(found[0], found[0].name), ...found[1].map(([name, v]) => element("div", `${name}: ${name === "runs" ? v : words(view.chart.y, v)}`))]);
 }
 
@@ -156,8 +158,8 @@ function sample(s) {
 }
 function addChart(chart) {
   const card = element("section", undefined, { class: "card chart" }), box = element("div", undefined, { class: "frame" }), keys = element("div", undefined, { class: "keys" }), bar = element("div", undefined, { class: "controls" });
-  const g = svg("svg", { width: "100%", tabindex: 0, role: "img", "aria-label": chart.title }), whole = element("button", "whole chart", { type: "button", hidden: "" }), save = element("button", "SVG", { type: "button" }), view = { chart, box, svg: g, zoom: null };
-  const saving = element("span", "save ", { class: "save" }); saving.append(save); bar.append(element("h2", chart.title), whole, saving);
+  const g = svg("svg", { width: "100%", tabindex: 0, role: "img", "aria-label": chart.title }), whole = element("button", "whole chart", { type: "button", hidden: "" }), save = element("button", "SVG", { type: "button" }), png = element("button", "PNG", { type: "button" }), view = { chart, box, svg: g, zoom: null };
+  const saving = element("span", "save ", { class: "save" }); saving.append(save, " ", png); bar.append(element("h2", chart.title), whole, saving);
   for (const s of chart.series) { const key = element("button", undefined, { type: "button", "data-name": s.name, title: "click: hide or show in all charts; double click: this one alone" }); key.append(sample(s), s.name); key.onclick = () => toggle(s.name); key.ondblclick = () => toggle(s.name, true); keys.append(key); }
   box.append(g); card.append(bar, box, keys); $("charts").append(card); views.push(view);
   const place = (event) => { const at = g.getBoundingClientRect(); return [event.clientX - at.left, event.clientY - at.top]; };
@@ -181,10 +183,20 @@ function addChart(chart) {
     tellStop(view, stop, { clientX: at.left + view.X.at(stop), clientY: at.top + 40 });
   };
   g.onblur = () => tip(null);
-  save.onclick = () => {
-    const css = getComputedStyle(document.documentElement), text = new XMLSerializer().serializeToString(g).replace(/var\((--\w+)\)/g, (_, name) => css.getPropertyValue(name).trim()).replace("<svg ", '<svg font-family="system-ui,sans-serif" ');
-    const a = element("a", undefined, { href: URL.createObjectURL(new Blob([text], { type: "image/svg+xml" })), download: `${chart.title.replace(/[^\w.+-]+/g, "-")}.svg` });
-    a.click(); setTimeout(() => URL.revokeObjectURL(a.href), 1000);
+  const hand = (blob, ending) => { const a = element("a", undefined, { href: URL.createObjectURL(blob), download: `${chart.title.replace(/[^\w.+-]+/g, "-")}.${ending}` }); a.click(); setTimeout(() => URL.revokeObjectURL(a.href), 1000); };
+  const drawn = () => {
+    const css = getComputedStyle(document.documentElement), own = (_, name) => css.getPropertyValue(name).trim();
+    return new Blob([new XMLSerializer().serializeToString(g).replace(/var\((--\w+)\)/g, own).replace("<svg ", '<svg font-family="system-ui,sans-serif" ')
+      .replace('width="100%"', `width="${g.clientWidth}" style="background:${css.getPropertyValue("--card").trim()}"`)], { type: "image/svg+xml" });
+  };
+  save.onclick = () => hand(drawn(), "svg");
+  png.onclick = () => {
+    const image = new Image(), url = URL.createObjectURL(drawn());
+    image.onload = () => {
+      const c = document.createElement("canvas"); c.width = 2 * image.width; c.height = 2 * image.height;
+      c.getContext("2d").drawImage(image, 0, 0, c.width, c.height); URL.revokeObjectURL(url); c.toBlob((blob) => hand(blob, "png"));
+    };
+    image.src = url;
   };
 }
 function startStudy() {
