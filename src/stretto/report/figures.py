@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -181,7 +181,7 @@ def delivered_figure(timeline: Timeline, bound_s: float) -> Figure:
     return figure
 
 
-OVER = {"size": ("size_bytes", format_size), "chunks": ("chunks", str)}
+OVER: dict[str, tuple[str, Callable[[int], str]]] = {"size": ("size_bytes", format_size), "chunks": ("chunks", str)}
 """What a comparison can be drawn over: the column of its rows, and how a value is written."""
 
 OF = {"ratio": ("completion_over_bound", "completion / lower bound"), "completion": ("completion_s", "completion")}
