@@ -302,6 +302,46 @@ def test_filters_leave_rows_out_and_following_dims_the_others(browser, large):
     assert 0 < bright < 0.2 * sum(dimmed.values())
 
 
+def touch(driver, element: str, ways: list[tuple[tuple[float, float], tuple[float, float]]]) -> dict[str, str]:
+    """Move fingers over an element, each from one place to another in ten steps; what the address then says."""
+    box = driver.execute_script(
+        "const e = document.getElementById(arguments[0]); e.scrollIntoView({block: 'center'});"
+        "const b = e.getBoundingClientRect(); return [b.left, b.top];",
+        element,
+    )
+    for step in range(12):
+        points = [
+            {"x": box[0] + a[0] + (b[0] - a[0]) * step / 10, "y": box[1] + a[1] + (b[1] - a[1]) * step / 10, "id": n}
+            for n, (a, b) in enumerate(ways)
+        ]
+        kind = "touchStart" if step == 0 else "touchEnd" if step == 11 else "touchMove"
+        driver.execute_cdp_cmd(
+            "Input.dispatchTouchEvent", {"type": kind, "touchPoints": [] if kind == "touchEnd" else points}
+        )
+    said = driver.execute_async_script("setTimeout(() => arguments[0](location.hash.slice(1)), 400)")
+    return dict(pair.split("=") for pair in said.split("&") if pair)
+
+
+def test_fingers_zoom_and_move_the_timeline_and_the_network(browser, page):
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", NARROW)
+    browser.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": True, "maxTouchPoints": 2})
+    try:
+        visit(browser, page, "plan=1")
+        wide = touch(browser, "rows", [((180, 60), (140, 60)), ((220, 60), (300, 60))])
+        start, end = float(wide["from"]), float(wide["to"])
+        assert 0 < start < end < 1
+        assert end - start < 0.5  # 160 pixels where 40 were: a quarter
+        moved = touch(browser, "rows", [((200, 60), (150, 60))])
+        assert float(moved["from"]) > start
+        assert float(moved["to"]) - float(moved["from"]) == pytest.approx(end - start, rel=1e-3)
+        zoomed = touch(browser, "map", [((150, 120), (110, 120)), ((190, 120), (270, 120))])["map"].split("%2C")
+        assert 3 < float(zoomed[0]) < 5
+        before = float(zoomed[1])
+        assert float(touch(browser, "map", [((150, 120), (200, 120))])["map"].split("%2C")[1]) > before
+    finally:
+        browser.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": False})
+
+
 def test_the_address_holds_what_is_seen(browser, large):
     from selenium.webdriver.support.ui import Select, WebDriverWait
 
@@ -339,3 +379,22 @@ def test_drawings_are_saved_as_svg(browser):
             assert root.tag == "{http://www.w3.org/2000/svg}svg"
             assert len(root.findall(".//{*}rect" if what == "rows" else ".//{*}path")) > 5
             assert any("→" in (e.text or "") for e in root.iter()) or what == "map"
+
+
+def test_drawings_are_saved_as_png_of_twice_their_size(browser):
+    for what in ("map", "rows"):
+        kind, name, size, colours = browser.execute_async_script(
+            "const [what, done] = arguments; HTMLAnchorElement.prototype.click = function () {"
+            "fetch(this.href).then((r) => r.blob()).then((b) => createImageBitmap(b).then((i) => {"
+            "const c = document.createElement('canvas'); c.width = i.width; c.height = i.height;"
+            "const g = c.getContext('2d', {willReadFrequently: true}); g.drawImage(i, 0, 0);"
+            "const seen = new Set(new Uint32Array(g.getImageData(0, 0, i.width, i.height).data.buffer));"
+            "done([b.type, this.download, [i.width, i.height], seen.size]); })); };"
+            "document.querySelector(`[data-save='${what} png']`).click();",
+            what,
+        )
+        assert kind == "image/png"
+        assert name.endswith(f"{'network' if what == 'map' else 'timeline'}.png")
+        assert size[0] == 2800
+        assert size[1] > 300
+        assert colours > 20
