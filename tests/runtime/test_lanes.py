@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -11,10 +10,11 @@ import pytest
 from meshes import CREDENTIALS, Threads, wrong
 from stretto import emulator
 from stretto.emulator import Rough
-from stretto.measure.ladder import LADDER, LOSSY, _apart, _Climb, use_congestion
+from stretto.measure.ladder import LADDER, LOSSY, _apart, _Climb
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import PeerFailed
 from stretto.planners import run_planner
+from stretto.runtime.congestion import look_again, rate_of_bbr, use_congestion
 from stretto.runtime.connect import join, narrow
 from stretto.runtime.mesh import FIRST_LANE
 from stretto.runtime.pacing import (
@@ -110,23 +110,27 @@ def test_streams_that_differ_by_little_do_not_decide_for_bbr():
 
 
 @pytest.mark.skipif(LOSSY not in congestion_controls(), reason=f"the kernel has no {LOSSY}")
-def test_bbr_begins_anew_for_each_measurement():
+def test_bbr_begins_anew_for_each_measurement_and_where_it_knows_of_less_than_a_lane_may_send():
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as sock:
         there, _ = listener.accept()
+
+        def send_something():
+            sock.sendall(bytes(1 << 16))
+            left = 1 << 16
+            while left:
+                left -= len(there.recv(left))
+            assert rate_of_bbr(sock) > 0
+
         use_congestion([sock], LOSSY)
-        sock.sendall(bytes(1 << 16))
-        left = 1 << 16
-        while left:
-            left -= len(there.recv(left))
-        assert rate_of_bbr(sock) > 0
+        send_something()
         use_congestion([sock], LOSSY)
         assert rate_of_bbr(sock) == 0
+        send_something()
+        look_again(sock, rate_of_bbr(sock))
+        assert rate_of_bbr(sock) > 0
+        look_again(sock, 2 * rate_of_bbr(sock))
+        assert rate_of_bbr(sock) == 0
         there.close()
-
-
-def rate_of_bbr(sock):
-    """Bytes/s that BBR has seen a connection carry: Linux's ``struct tcp_bbr_info``, by the option TCP_CC_INFO."""
-    return int.from_bytes(sock.getsockopt(socket.IPPROTO_TCP, 26, 20)[:8], sys.byteorder)
 
 
 def test_flows_whose_caps_add_up_to_the_link_get_room_unless_several_pairs_share_it():

@@ -15,7 +15,7 @@ from stretto.topologies import load_topology
 
 torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install 'stretto[torch]'")
 
-from stretto.measure.ladder import congestion_of  # noqa: E402
+from stretto.runtime.congestion import congestion_of  # noqa: E402
 from stretto.torch.collectives import Collectives  # noqa: E402
 from stretto.torch.lanes import VARIABLE, wanted  # noqa: E402
 from stretto.torch.links import Links  # noqa: E402

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ..model.arrays import Bool, Float64, Int32, Int64, Ragged
 from ..model.plan import Plan
 from .kernel_programs import NOTHING
+from .shares import share_of
 
 if TYPE_CHECKING:
     from .steps import Steps
@@ -190,6 +191,11 @@ class Program:
         from .steps import steps_of
 
         return steps_of(self)
+
+    @cached_property
+    def shares(self) -> dict[int, float]:
+        """For each node to which this one sends the part of the links that the plan gives the pair (:mod:`.shares`)."""
+        return {int(v): share_of(self.plan, self.node, int(v)) for v in set(self.sends.to.values.tolist())}
 
     def describe(self, row: int) -> str:
         """A row as messages name it."""

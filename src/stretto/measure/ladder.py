@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 from ..model.measurements import Lanes, Pair
 from ..runtime.channel import Wire
+from ..runtime.congestion import BBR, congestion_of, use_congestion
 from ..runtime.probe import MOST_ROUNDS, Effort, together
 from ..runtime.streams import LEAST_UNSENT, UNSENT_BYTES, Received, rate
 
@@ -39,7 +40,7 @@ flows are capped, streams of either differ by up to 9 %, and the default is kept
 ROOM = 4 / 3
 """Several connections are enough if this many times the most would go over them, had each the rate of one alone. 8
 connections whose caps add up to exactly the link take 4.8 s for what 16 carry in 4.3 s (benchmarks/streams.py)."""
-LOSSY = "bbr"
+LOSSY = BBR
 """The congestion control that is tried besides the default: it does not take a lost packet for a full queue."""
 STREAM_S, STREAM_BYTES = 0.2, 1 << 26
 """Seconds that a stream lasts, if ``FEW_TRIPS`` round trips do not take longer, and the most bytes of all its
@@ -228,25 +229,6 @@ def climbed(
             step += 1
         chosen |= {way: climb.chosen for way, climb in climbs.items()}
     return chosen
-
-
-def use_congestion(sockets: Iterable[Wire], name: str) -> None:
-    """Let connections over the network use a congestion control, as if they had sent nothing yet; "" for the one that
-    they have.
-
-    The kernel ignores a name that a connection has already. BBR then keeps to what it had beside 15 others, or on a
-    busy machine, for seconds: it tries a quarter more every eighth round trip. ``reno``, which every kernel has, makes
-    it begin anew.
-    """
-    for sock in sockets:
-        if name and sock.family != socket.AF_UNIX:
-            for each in ("reno", name) if congestion_of(sock) == name else (name,):
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, each.encode())
-
-
-def congestion_of(sock: Wire) -> str:
-    """The congestion control of a connection over the network."""
-    return bytes(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16)).rstrip(b"\0").decode()
 
 
 def _over_network(sock: Wire) -> bool | None:

@@ -16,10 +16,11 @@ from typing import Any
 
 from ..model.measurements import SAME, Lanes, Measured, Pair, Survey, best, middle
 from ..runtime.channel import Wire
+from ..runtime.congestion import use_congestion
 from ..runtime.probe import MOST_ROUNDS, Effort, Sockets, probe, rounds, together
 from ..runtime.streams import Received, rate
 from ..topologies.measured import SHARED, most_between, most_inside, sites_of
-from .ladder import Climbed, Widening, climbed, use_congestion
+from .ladder import Climbed, Widening, climbed
 
 LONG_S, MOST_BYTES = 0.3, 1 << 24
 """Seconds that the ranks of two sites send, at the rates measured one by one, and bytes a connection, where the effort

@@ -14,6 +14,7 @@ from ..lower import Program
 from ..model.errors import PeerFailed
 from .buffers import Buffers, as_bytes
 from .circuits import Circuits
+from .congestion import look_again
 from .gate import Gate
 from .incoming import PATIENCE_S, Incoming
 from .mesh import Connection, Mesh
@@ -56,10 +57,14 @@ class Run:
         self.timed = program.plan.sharing == "timed"
         for c in self.connections:
             c.begin(Queue(program.plan.sharing == "fair") if c.lead is c else c.lead.outgoing)
-            to_peer = (send for send in steps.sends.values() if c.peer in send.to)
-            sends = (s for s in to_peer if self.connection(c.peer, s.subflow) is c.lead)
-            planned = c.most_rate if self.pace is None else largest_rate([*sends], self.timed) / self.pace
-            limit_rate(c.sock, planned)
+            if self.pace is not None:
+                to_peer = (send for send in steps.sends.values() if c.peer in send.to)
+                sends = (s for s in to_peer if self.connection(c.peer, s.subflow) is c.lead)
+                limit_rate(c.sock, largest_rate([*sends], self.timed) / self.pace)
+            elif c.most_rate == math.inf:
+                limit_rate(c.sock, math.inf)
+            elif c.lead is c:
+                self._limit_lanes(c, program.shares.get(c.peer, 0.0))
         self.sent_before = {c: sum(lane.sent_bytes for lane in c.lanes) for c in self.connections}
         self.active = set(self.connections)
         self.pending_reads: set[Connection] = set()
@@ -106,6 +111,17 @@ class Run:
                 self.incoming.unpark()
         self._raise_limits()
 
+    def _limit_lanes(self, lead: Connection, share: float) -> None:
+        """Keep lanes to their part of what the network gives them, where this run sends over them.
+
+        Args:
+            share: the pair's part by the plan; 0 where this run sends nothing.
+        """
+        for c in lead.lanes if share else ():
+            c.now_rate = share * c.most_rate
+            limit_rate(c.sock, c.now_rate)
+            look_again(c.sock, c.now_rate)
+
     def _raise_limits(self) -> None:
         """Let lanes send faster from the next run on if their limit held them back in this one."""
         for lead in (c for c in self.connections if c.lead is c and c.most_rate < math.inf):
@@ -114,9 +130,10 @@ class Run:
                 began = min(self.trace.sent_s[row] for row in to_peer)
                 ended = max(self.trace.gone_s[row] for row in to_peer)
                 sent = sum(c.sent_bytes for c in lead.lanes) - self.sent_before[lead]
-                rate = raised(lead.most_rate * len(lead.lanes), sent, ended - began) / len(lead.lanes)
+                limit = lead.now_rate * len(lead.lanes)
+                factor = raised(limit, sent, ended - began) / limit
                 for c in lead.lanes:
-                    c.most_rate = rate
+                    c.most_rate *= factor
 
     def _start(self) -> None:
         """Begin all rows that wait for nothing, and take what peers have sent that are ahead."""

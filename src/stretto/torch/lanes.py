@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ..measure.ladder import Widening, use_congestion
+from ..measure.ladder import Widening
 from ..model.errors import InputError
 from ..model.measurements import Lanes
+from ..runtime.congestion import use_congestion
 from ..runtime.connect import narrow, widen
 from ..runtime.credentials import Credentials
 from ..runtime.mesh import MOST_CONNECTIONS, Connection, Mesh

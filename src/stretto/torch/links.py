@@ -15,11 +15,11 @@ from typing import Any
 
 from ..choose.dead_links import DeadPairs, dead_words
 from ..choose.library import Library, joined_by_one_switch
-from ..measure.ladder import congestion_of, use_congestion
 from ..model.errors import InputError, PeerFailed, Unsupported
 from ..model.measurements import Lanes
 from ..model.plan import Plan
 from ..runtime.channel import Wire
+from ..runtime.congestion import congestion_of, use_congestion
 from ..runtime.connect import Address, join, listen, meet
 from ..runtime.credentials import Credentials, from_environment, random_secret
 from ..runtime.inbox import Inbox
