@@ -19,6 +19,7 @@ from stretto.model.errors import PeerFailed, Unsupported  # noqa: E402
 from stretto.model.kinds import KINDS  # noqa: E402
 from stretto.topologies import load_topology  # noqa: E402
 from stretto.torch.relays import first_hops  # noqa: E402
+from stretto.torch.stores import part_again, set_once  # noqa: E402
 
 RANKS, ELEMENTS, MOST_CALLS, TIMEOUT_S = 3, 1 << 16, 200, 60.0
 SPEC = f"fullmesh:{RANKS}?bandwidth=5000000B/s&latency=0s&message=50us"
@@ -197,3 +198,10 @@ def test_notes_go_the_shortest_way_that_is_left():
     assert first_hops(3, 4, line) == {2: 2, 1: 2, 0: 2}
     assert connects(4, line)
     assert not connects(4, line | pairs((1, 2)))
+
+
+def test_ranks_that_decide_at_once_agree_on_the_first_decision():
+    store = part_again(torch.distributed.HashStore(), 1)
+    for decision in ("go on", "end"):
+        set_once(store, "decided", decision)
+    assert store.get("decided") == b"go on"

@@ -25,6 +25,7 @@ from .collectives import Collectives
 from .job import Job
 from .links import Links
 from .pending import Order
+from .stores import set_once
 
 SILENT_VARIABLE, SILENT_S = "STRETTO_DEAD_LINK_S", 5.0
 """Where the seconds are said after which a link without an answer is dead; and how many they are for the group of a
@@ -121,9 +122,9 @@ class Mending:
             if None in came.values():
                 return None
             if self._alone(came):
-                store.set(_DECIDED, json.dumps(None))  # that rank may only be cut off, and still come
+                set_once(store, _DECIDED, json.dumps(None))  # that rank may only be cut off, and still come
             elif len(came) == self._size and self._rank == 0:
-                store.set(_DECIDED, json.dumps(self._decide(came)))
+                set_once(store, _DECIDED, json.dumps(self._decide(came)))
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, LOOK_S)
         return json.loads(store.get(_DECIDED)) if store.check([_DECIDED]) else None

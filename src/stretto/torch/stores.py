@@ -19,6 +19,12 @@ def part_again(store: Any, number: int) -> Any:
     return PrefixStore(f"stretto/again {number}", store)
 
 
+def set_once(store: Any, key: str, value: str) -> None:
+    """Put a value under a key unless a rank has done so before: all ranks read the first one."""
+    if store.add(f"{key}/writers", 1) == 1:
+        store.set(key, value)
+
+
 def world_of(store: Any) -> str | None:
     """What all groups have in common that meet in one store, under whatever prefix; None where that cannot be said."""
     while isinstance(store, PrefixStore):
