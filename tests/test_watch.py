@@ -12,8 +12,10 @@ from datetime import timedelta
 import pytest
 
 from command_line import answer, stretto
+from stretto.cli.told import Told
 from stretto.cli.traced import Traces
 from stretto.cli.watched import Collective, Link, Picture
+from stretto.model.errors import InputError
 
 RANKS = 3
 TOKEN = "hush" * 4
@@ -153,3 +155,20 @@ def test_a_controller_is_watched_by_its_url(tmp_path, monkeypatch):
         served.stop()
     gone = stretto("watch", served.url, "--once", code=2)
     assert "no controller answers" in gone.stderr
+
+
+def test_a_controller_that_goes_between_its_event_and_a_question_is_trouble_and_no_end():
+    class Gone:
+        def events(self):
+            yield "network", {"name": "lab", "version": 1, "overlay": []}
+            yield "load", {"name": "lab", "use": [["a", "b", 0.5]]}
+            yield "ready", {}
+
+        def network(self, name):
+            raise InputError("is no network here", name)
+
+    told = Told(Gone(), Gone())
+    told.read()
+    picture = told.picture()
+    assert [(link.src, link.dst, link.capacity) for link in picture.links] == [("a", "b", None)]
+    assert "is no network here" in picture.trouble

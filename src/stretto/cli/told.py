@@ -28,7 +28,7 @@ class Told:
     def __init__(self, events: Controller, networks: Controller) -> None:
         self._events, self._networks = events, networks
         self._shown: dict[tuple[str, str], Any] = {}
-        self._widths: dict[tuple[str, int], dict[tuple[str, str], float]] = {}
+        self._widths: dict[str, tuple[int, dict[tuple[str, str], float]]] = {}  # with the version of the network
         self._changed, self._trouble = threading.Lock(), ""
 
     def read(self) -> None:
@@ -93,14 +93,21 @@ class Told:
             yield Link(src, dst, carried.get((src, dst)), None, planned, wide)
 
     def _bandwidths(self, name: str, version: int) -> dict[tuple[str, str], float]:
-        """The bandwidth of each link of a network, by the names of its nodes."""
-        if (name, version) not in self._widths:
+        """The bandwidth of each link of a network, by the names of its nodes; the last ones known while the controller
+        does not give them."""
+        known_version, known = self._widths.get(name, (-1, {}))
+        if known_version != version:
             from ..topologies.files import topology_from_json
 
-            net = topology_from_json(self._networks.network(name)["topology"], f"network {name}")
+            try:
+                net = topology_from_json(self._networks.network(name)["topology"], f"network {name}")
+            except StrettoError as error:  # the controller or the network may have gone since the event
+                self._trouble = str(error)
+                return known
             ends = zip(net.src.tolist(), net.dst.tolist(), net.bandwidth.tolist(), strict=True)
-            self._widths[name, version] = {(net.names[a], net.names[b]): width for a, b, width in ends}
-        return self._widths[name, version]
+            known = {(net.names[a], net.names[b]): width for a, b, width in ends}
+            self._widths[name] = version, known
+        return known
 
 
 def _collectives(job: Mapping[str, Any]) -> Iterator[Collective]:
