@@ -124,7 +124,7 @@ class Run:
 
     def _raise_limits(self) -> None:
         """Let lanes send faster from the next run on if their limit held them back in this one."""
-        for lead in (c for c in self.connections if c.lead is c and c.most_rate < math.inf):
+        for lead in (c for c in self.connections if c.lead is c and c.now_rate < math.inf):
             to_peer = [row for row, send in self.steps.sends.items() if lead.peer in send.to]
             if to_peer and self.pace is None:
                 began = min(self.trace.sent_s[row] for row in to_peer)
