@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from stretto.bounds import bounds
 from stretto.cli import app
+from stretto.model.chunks import cut
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError, Unsupported
 from stretto.planners import Request, asked_by, run_planner
@@ -128,6 +129,17 @@ def test_it_never_loses_to_a_planner_whose_work_fits_the_effort(spec, kind, size
                     1.003 if entry.auto.counts else 1 + 1e-9
                 )  # a search with all of the effort may find a little more
                 assert reached_s <= max(times * alone_s, limit_s), entry.name
+
+
+@pytest.mark.parametrize("spec", ["ndv2:4?message=50us", "dgx2:2?message=50us"])
+def test_it_asks_planners_that_leave_pieces_whole_for_finer_parts(spec):
+    net = load_topology(spec)
+    whole = make_collective("broadcast", net, 16 * 10**6)
+    reached_s = simulate(run_planner("auto", net, Workload((whole,)), effort="normal")).completion_s
+    for parts in (1, 2, 4, 8):
+        for name in ("shortest-path", "mtegcca"):
+            alone = run_planner(name, net, Workload((cut(whole, parts),)))
+            assert reached_s <= 1.01 * simulate(alone).completion_s, (name, parts)
 
 
 def test_a_middle_sized_allreduce_on_a_mesh_is_near_the_bound():

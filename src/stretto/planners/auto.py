@@ -10,10 +10,13 @@ effort give the same plan. How the order was chosen: docs/contributors/planners/
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from math import inf
 
 from ..bounds import bounds, mean_bound
+from ..model.collective import Workload
 from ..model.errors import InputError, StrettoError, Unsupported
 from ..model.kinds import EVERY_KIND
 from ..model.memory import TRANSFER_BYTES
@@ -25,8 +28,9 @@ from ..schedule.cutting import messages_cost, share_of_bytes
 from ..schedule.effort import EFFORTS, REQUIRED_TIMES, Budget
 from ..schedule.insertion import moved_up
 from ..schedule.sizing import sized
+from ..schedule.trees import divide
 from ..simulate import simulate
-from .registry import Candidate, Request, asked_by, register
+from .registry import Candidate, Entry, Request, asked_by, register
 from .run import plan_by, refusal_of
 
 NEAR = 1.005
@@ -106,22 +110,72 @@ def auto(request: Request) -> Plan:
         follows = turn.steps <= part and any(t.leads and t.steps <= rest for t in turns[number + 1 :])
         share = budget.within(part if follows else budget.left)
         own = replace(request, budget=share, progress=None)
-        answer = ask(turn.name, partial(plan_by, turn.name, own), case.score_s)
-        if answer.plan is not None:
-            share.charge(max(0.0, turn.steps - share.spent))
-            led = led or turn.suffices
+        answer = _ask(turn.name, own, turn.steps, case.score_s)
+        led = led or (answer.plan is not None and turn.suffices)
         answers.append(answer)
         if answer.plan is not None and (best is None or answer.preference_s < best.preference_s):
             best = answer
     if best is None or best.plan is None:
         raise _refusal(request, [*filter(None, unable.values()), *(a.refusal for a in answers if a.refusal)])
+    if not case.several and best.score_s > case.near_s:
+        answers = _with_finer_parts(request, turns, answers, best.preference_s)
+    best = min(answers, key=lambda answer: answer.preference_s)
     plan = best.plan
+    assert plan is not None, "one answered"
     if not case.several and not isinstance(plan, SymmetricPlan):
         plan = moved_up(plan, request.budget)
         # fitting has sized the plans for targets; others whose chunks are alike can be exported to each of these
         if request.target is None and not plan.workload.collectives[0].evenly_cut:
             plan = sized(plan, request.budget)
     return plan.noted({**plan.meta, "chosen": best.name, "tried": [_said(answer) for answer in answers]})
+
+
+def _ask(name: str, request: Request, steps: float, score: Callable[[Plan], float]) -> Answer:
+    """Ask a planner, which takes ``steps`` of the request's effort, or what it has counted if that is more."""
+    answer = ask(name, partial(plan_by, name, request), score)
+    if answer.plan is not None:
+        request.budget.charge(max(0.0, steps - request.budget.spent))
+    return answer
+
+
+def _with_finer_parts(
+    request: Request, turns: Sequence[_Turn], answers: Sequence[Answer], best_s: float
+) -> list[Answer]:
+    """The answers, of planners that leave pieces whole with finer parts where these lead to the best plan."""
+    finer: list[Answer] = []
+    for turn, answer in zip(turns, answers, strict=False):
+        finer.append(answer if turn.cuts else _cut_finer(answer, request, turn.steps, best_s))
+        best_s = min(best_s, finer[-1].preference_s)
+    return finer
+
+
+def _cut_finer(answer: Answer, request: Request, steps: float, best_s: float) -> Answer:
+    """The best answer of a planner whose pieces are cut in two, in four and so on.
+
+    In twice as many parts a pipeline fills in half the time. So what all finer parts gain together is about what the
+    last ones have gained. They are tried as long as this leads to less than the best plan takes, by more than ``NEAR``,
+    and while the planner takes little for them.
+
+    Args:
+        answer: the planner's own for the request.
+        steps: of work that the planner takes for the request, about.
+        best_s: seconds, what the best plan of all planners is preferred by.
+    """
+    (whole,) = request.workload.collectives
+    most = min(EARLY_SHARE * request.budget.steps, request.budget.left)
+    last = best = answer
+    hoped_s, parts = 0.0, 2
+    while last.plan is not None and NEAR * hoped_s < best_s and parts * steps <= most:
+        cut, _ = divide(whole, parts)
+        if cut.chunk_count < parts * whole.chunk_count:
+            break
+        share = request.budget.within(request.budget.left)
+        finer = replace(request, workload=Workload((cut,)), budget=share, progress=None)
+        before_s, last = last.score_s, _ask(answer.name, finer, parts * steps, completion_s)
+        best = min(best, last, key=lambda each: each.preference_s)
+        best_s = min(best_s, best.preference_s)
+        hoped_s, parts = 2 * last.score_s - before_s if last.score_s < before_s else inf, 2 * parts
+    return best
 
 
 def _of_many(request: Request) -> Plan | None:
@@ -174,6 +228,7 @@ class _Turn:
     steps: float  # what it takes, at least
     leads: bool  # it is asked whatever it takes while none has made a plan that suffices
     suffices: bool  # whether its plan is one
+    cuts: bool  # whether it cuts pieces as it needs
     share: float  # of the effort that is left it spends no more while another one that leads follows
     place: tuple[object, ...]
 
@@ -217,7 +272,7 @@ class _Case:
         ranks = min(len(c.ranks) for c in self.request.workload.collectives)
         sums = any(c.reduces for c in self.request.workload.collectives)
         asked = [
-            (e.name, e.auto)
+            (e, e.auto)
             for e in asked_by("auto")
             if e.auto is not None
             and e.auto.collectives_from <= count
@@ -226,7 +281,7 @@ class _Case:
         ]
         return sorted((self._turn(*each) for each in asked), key=lambda turn: turn.place)
 
-    def _turn(self, name: str, candidate: Candidate) -> _Turn:
+    def _turn(self, entry: Entry, candidate: Candidate) -> _Turn:
         steps = candidate.steps(self.request)
         leads = candidate.leads and steps <= OVER_BUDGET * self.budget.steps
         places = (
@@ -243,4 +298,4 @@ class _Case:
         rooted = any(c.traits.rooted for c in self.request.workload.collectives)
         fits = self.wide and not (rooted and messages_cost(self.request.topology))
         suffices = leads and (fits or not candidate.by_ranks)
-        return _Turn(name, steps, leads, suffices, share, (places.index(True), steps, name))
+        return _Turn(entry.name, steps, leads, suffices, entry.cuts, share, (places.index(True), steps, entry.name))
