@@ -63,6 +63,13 @@ def test_a_chain_of_two_links_takes_what_an_exhaustive_search_finds(kind, second
     assert 0.78 * least_s <= found_s <= least_s * (1 + 1e-9)
 
 
+def test_a_grid_is_begun_anew_where_the_bound_is_at_its_end(monkeypatch):
+    monkeypatch.setattr("stretto.bounds.copies.GRIDS", (Grid(60, 1000, 200, 1.2),))
+    monkeypatch.setattr("stretto.bounds.copies.HOPE", (0.0,))
+    net = without_copies(load_topology("star:9?latency=0.5us&message=1us&bandwidth=100GB/s"))
+    assert seconds(net, make_collective("broadcast", net, 1), 2e-6) >= 5.4e-6
+
+
 @pytest.mark.parametrize(("ranks", "rounds"), [(3, 3), (9, 6)])
 def test_a_star_tells_as_many_as_logp_does(ranks, rounds):
     # a message of a byte costs 1 us and is 1 us on its way: 1, 1, 2, 3, 5, 8 and 13 ranks are told after 0, 1, ... 6 us

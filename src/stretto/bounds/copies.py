@@ -65,6 +65,9 @@ Broadcast of 16 MB on sites:2,8 takes at least 1.000, 1.047 and then 1.050 times
 HOPE = (0.0, 0.5, 0.99)
 """Share of the goal that must be proven for each of the grids to be tried."""
 
+SMALLEST = 1e-3
+"""The smallest size of a message but 0, as a share of the piece. From there each size is larger by the same ratio."""
+
 LEAST_SIZES = 16
 """Steps of the size of a message among many nodes."""
 
@@ -193,14 +196,23 @@ def _bound_of(net: Topology, c: Collective, near: _Set, least_s: float, goal_s: 
         if low_s > goal_s or (low_s < share * goal_s < np.inf):
             break
         case = _Case.of(net, near, ranks, holders, float(c.piece_bytes[pieces].max()), grid)
+        low_s = _raised(case, grid, needed, low_s, goal_s)
+    return low_s if low_s > least_s else None
+
+
+def _raised(case: _Case, grid: Grid, needed: float, low_s: float, goal_s: float) -> float:
+    """The best bound by a grid, seconds, from one that is known; where it is at the grid's end, by one from there."""
+    while True:
         high_s = grid.longer * low_s
         told = _Told.of(case, high_s / grid.steps)
         if told is None or told.most(low_s) >= needed:
-            break
+            return low_s
+        least_s = low_s
         while high_s - low_s > NEAR * low_s:
             middle_s = (low_s + high_s) / 2
             low_s, high_s = (middle_s, high_s) if told.most(middle_s) < needed else (low_s, middle_s)
-    return low_s if low_s > least_s else None
+        if low_s > goal_s or high_s < grid.longer * least_s:
+            return low_s
 
 
 @dataclass(frozen=True)
@@ -223,11 +235,11 @@ class _Case:
         links = int((near.inside[net.src] & near.inside[net.dst]).sum())
         table = MOST_ENTRIES // (grid.steps * net.node_count)
         count = max(LEAST_SIZES, min(grid.sizes, grid.entries // max(links, 1), table))
-        size = largest * np.arange(count + 1) / count
+        size = largest * np.append(0.0, SMALLEST ** (np.arange(count - 1, -1, -1) / (count - 1)))
         takes_s = net.message_s + size[:-1, None] / net.bandwidth
         entering = np.flatnonzero(~near.inside[net.src] & near.inside[net.dst])
-        begin_s = between_sizes(count, lambda k: _begins(net, holders, entering, takes_s[k]))
-        telling = Telling.of_set(net, near.inside, ranks, near.group, takes_s, passing_s)
+        begin_s = between_sizes(size[:-1], lambda k: _begins(net, holders, entering, takes_s[k]))
+        telling = Telling.of_set(net, near.inside, ranks, near.group, size[:-1], takes_s, passing_s)
         return cls(net, entering, size, takes_s[:, entering], begin_s, passing_s, telling, grid.steps)
 
 

@@ -67,13 +67,21 @@ class Telling:
 
     @classmethod
     def of_set(
-        cls, net: Topology, inside: Bool, ranks: Int32, group: Int64, takes_s: Float64, passing_s: Float64
+        cls,
+        net: Topology,
+        inside: Bool,
+        ranks: Int32,
+        group: Int64,
+        size: Float64,
+        takes_s: Float64,
+        passing_s: Float64,
     ) -> Telling:
         """For the nodes ``inside``.
 
         Args:
             ranks: those that are counted.
             group: int64[nodes], the group of each node that stores.
+            size: float64[sizes], bytes, ascending.
             takes_s: float64[sizes, links of the network], what a message takes besides latency.
             passing_s: float64[nodes, nodes], latency by ways inside that pass no node that stores.
         """
@@ -96,7 +104,7 @@ class Telling:
             way_s = distances(replace(within, latency_s=within.latency_s + stored_s), 0.0)
             return np.concatenate((way_s[entries[of], senders[by]], way_s[entries[told], ranks[rank]]))
 
-        way_s = between_sizes(len(takes_s), ways_s)
+        way_s = between_sizes(size, ways_s)
         return cls(
             entries, float(len(ranks)), takes_s[:, sends], sender.reshape(-1), net.store_and_forward[net.dst[sends]],
             link, end, later_s, of, by, way_s[:, : len(of)], told, way_s[:, len(of) :],
@@ -145,16 +153,20 @@ def passing(net: Topology, inside: Bool) -> Float64:
     return distances(net.with_links(within & ~net.store_and_forward[net.src]), 0.0)
 
 
-def between_sizes(count: int, seconds: Callable[[int], Float64]) -> Float64:
+def between_sizes(size: Float64, seconds: Callable[[int], Float64]) -> Float64:
     """float64[sizes, any]: the lengths of shortest ways, computed for some of the sizes, and no less between these.
 
     The shortest of several ways, each longer by as much for each byte, is no shorter than between two sizes.
+
+    Args:
+        size: float64[sizes], ascending.
+        seconds: the lengths for the size of that number.
     """
-    at = np.unique(np.linspace(0, count - 1, SAMPLES).astype(np.int64))
+    at = np.unique(np.linspace(0, len(size) - 1, SAMPLES).astype(np.int64))
     known = np.array([seconds(int(k)) for k in at])
-    k = np.arange(count)
-    above = np.clip(np.searchsorted(at, k), 1, len(at) - 1)
-    share = ((k - at[above - 1]) / (at[above] - at[above - 1]))[:, None]
+    above = np.clip(np.searchsorted(at, np.arange(len(size))), 1, len(at) - 1)
+    low, high = size[at[above - 1]], size[at[above]]
+    share = ((size - low) / (high - low))[:, None]
     with np.errstate(invalid="ignore"):  # where there is no way
         return np.where(np.isinf(known[above]), np.inf, known[above - 1] * (1 - share) + known[above] * share)
 
