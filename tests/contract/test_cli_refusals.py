@@ -35,7 +35,7 @@ GLOO_ORDER = ["order", "-t", "ring:4", "--library", "gloo", "--collective", "all
         (["topologies", "compose"], "give at least one SERVER"),
         (["topologies", "compose", "none.txt", "--servers", "2"], "none.txt: cannot be read"),
         (["topologies", "compose", "h100", "--servers", "0"], "--servers: '0' is not a whole number of at least 1"),
-        (["topologies", "compose", "h100", "--fabric", "rials"], "rials: is no fabric; there are rails"),
+        (["topologies", "compose", "h100", "--fabric", "rials"], "rials: is no fabric; did you mean rails?"),
         (["topologies", "compose", "h100", "--nics", "some"], "'some'"),
         (["topologies", "ring:4", "--servers", "2"], "--servers"),
         (["topologies", "ring:4", "ring:5"], "give one topology"),

@@ -9,16 +9,17 @@ from __future__ import annotations
 import atexit
 import gc
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from .. import __version__
-from ..model.errors import InputError, StrettoError
+from ..model.errors import InputError, StrettoError, nearest
 from .bounding import bound
 from .compiling import warm
 from .controlling import jobs, networks
@@ -34,6 +35,7 @@ from .progress import shown
 from .running import emulate, run
 from .serving import serve
 from .studying import study
+from .tables import to_terminal
 from .tuning import tune
 from .watching import watch
 
@@ -106,13 +108,13 @@ def _errors_in_one_line() -> Iterator[None]:
     try:
         yield
     except StrettoError as error:
-        sys.stderr.write(f"error: {_with_flag(error, sys.argv[1:])}\n")
+        _say(_with_flag(error, sys.argv[1:]))
         sys.exit(2)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except MemoryError:
-        sys.stderr.write("error: not enough memory for this request\n")
+        _say("not enough memory for this request")
         sys.exit(2)
     except Exception as error:
         if was_interrupted():
@@ -124,9 +126,25 @@ def _errors_in_one_line() -> Iterator[None]:
             sys.stdout.write(error.format_message() + "\n")
             sys.exit(0)
         command = getattr(getattr(error, "ctx", None), "command_path", "stretto")
-        message = " ".join(error.format_message().split()).rstrip(".")
-        sys.stderr.write(f"error: {command}: {message[:1].lower()}{message[1:]}; see `{command} --help`\n")
+        _say(f"{command}: {_usage(error)}; see `{command} --help`")
         sys.exit(2)
+
+
+def _usage(error: Any) -> str:
+    """What is wrong with the words of a command, with the name that was meant."""
+    message = " ".join(error.format_message().split()).rstrip(".")
+    message = re.sub(r" ?\((Possible options|Did you mean).*$|[.;]? Did you mean .*$", "", message)
+    near = getattr(error, "possibilities", None) or ()
+    if name := getattr(error, "option_name", None):
+        hint = nearest(name, near, "") if near else ""
+    else:
+        meant = re.fullmatch(r"No such command '(.*)'", message)
+        hint = nearest(meant[1], error.ctx.command.commands, "") if meant else ""
+    return f"{message[:1].lower()}{message[1:]}" + (f"; {hint}" if hint else "")
+
+
+def _say(message: str) -> None:
+    sys.stderr.write(to_terminal(f"error: {message}", sys.stderr) + "\n")
 
 
 def main() -> None:

@@ -13,8 +13,9 @@ from tempfile import TemporaryDirectory
 
 from ..model.errors import StrettoError, Unsupported
 from . import arguments
-from .output import answer, print_line
+from .output import answer
 from .progress import doing
+from .tables import print_line
 
 LINKS_CHANGE = "links change"
 """Instead of an option: the first link of the topology is faster after a microsecond."""

@@ -11,7 +11,8 @@ from typer import Argument, Option, Typer
 from ..model.errors import InputError
 from . import arguments
 from .help import Command, Group
-from .output import answer, print_line, print_table
+from .output import answer
+from .tables import print_line, print_table
 
 if TYPE_CHECKING:
     from ..service.client import Controller

@@ -9,8 +9,9 @@ from typer import Argument, Exit, Option
 
 from ..model.errors import Fault, InputError
 from . import arguments
-from .output import answer, print_line, show_summary
+from .output import answer, show_summary
 from .progress import doing, show_progress
+from .tables import print_line
 from .work import accept, chosen_ranks, find_format, read_verified, refuse
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 from typer import Option
 
 from . import arguments
-from .output import answer, print_line, print_table, show_summary, time_rows
+from .output import answer, show_summary, time_rows
 from .progress import doing
+from .tables import print_line, print_table
 from .work import accept, judge, judge_changed, read_verified
 
 
@@ -113,10 +114,10 @@ def show(
         show_summary(data)
         each = f", each of which has {data['symmetry']['elements']} images" if "symmetry" in data else ""
         print_table(f"first {len(rows)} of {part.transfer_count} transfers{each}",
-               ("", "chunk", "from", "to", "size", "after", "start", "finish"),
+               ("transfer", "chunk", "from", "to", "size", "after", "start", "finish"),
                [(str(r["transfer"]), str(r["chunk"]), ", ".join(r["sources"]), ", ".join(r["dst"]),
                  format_size(r["size_bytes"]),
                  " ".join(map(str, r["depends"])), format_time(r["start_s"]), format_time(r["finish_s"]))
-                for r in rows])  # fmt: skip
+                for r in rows], ("after", "chunk", "start"))  # fmt: skip
 
     answer(as_json, data, print_it)

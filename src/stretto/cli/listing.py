@@ -8,7 +8,8 @@ from typer import Argument, Option
 
 from ..model.errors import InputError
 from . import arguments
-from .output import answer, print_line, print_table, show_topology
+from .output import answer, show_topology
+from .tables import print_line, print_table
 from .work import write_topology
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ def _show_families(rows: list[dict[str, Any]], fabrics: list[dict[str, Any]]) ->
         (r["spec"], r["summary"], ", ".join(o["name"] for o in r["options"] if (o["name"], o["help"]) not in every))
         for r in rows
     ]
-    print_table("", ("spec", "what", "options"), cells)
+    print_table("", ("spec", "what", "options"), cells, ("options",))
     ordered = sorted(families, key=lambda key: (key not in every, key[0]))
     meanings = [(name, "all" if (name, text) in every else ", ".join(families[name, text]), text)
                 for name, text in ordered]  # fmt: skip
@@ -223,7 +224,7 @@ def planners(
     def show() -> None:
         if name is None:
             cells = [(r["name"], r["kind"], r["summary"], r["paper"]) for r in rows]
-            print_table("", ("name", "kind", "what it does", "paper"), cells)
+            print_table("", ("name", "kind", "what it does", "paper"), cells, ("paper", "kind"))
             print_line("`stretto planners NAME` shows its collectives, topologies and options; -p takes the name")
             return
         for r in rows:

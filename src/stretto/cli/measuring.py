@@ -12,8 +12,9 @@ from typer import Option
 
 from ..model.errors import InputError, PeerFailed, StrettoError
 from . import arguments
-from .output import answer, print_line, print_table
+from .output import answer
 from .progress import show_progress
+from .tables import print_line, print_table
 
 if TYPE_CHECKING:
     from ..runtime.probe import Effort

@@ -9,8 +9,9 @@ from typer import Option
 
 from ..model.errors import InputError
 from . import arguments
-from .output import answer, message_rows, print_line, print_table
+from .output import answer, message_rows
 from .progress import doing
+from .tables import print_line, print_table
 from .work import find_format
 
 if TYPE_CHECKING:

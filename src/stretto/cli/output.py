@@ -1,18 +1,22 @@
-"""Output of the commands: one JSON object, or tables for people."""
+"""Output of the commands: one JSON object, or tables for people (:mod:`.tables`)."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from . import progress
+from .tables import print_line, print_table
 
 if TYPE_CHECKING:
     from ..face import Comparison, Front
 
-MOST_DIGITS = 12
-"""Characters of a number with its unit, at most."""
+
+SPARE = ("planning", "messages", "algorithm bandwidth", "chunks", "bound")
+"""Columns of a comparison that a narrow terminal can do without, the first one first."""
+FRONT_SPARE = ("planned on", "over least", "bound at that cost")
+"""The same of plans that trade time for money."""
 
 
 def answer(as_json: bool, data: dict[str, Any], show: Callable[[], None]) -> None:
@@ -23,43 +27,6 @@ def answer(as_json: bool, data: dict[str, Any], show: Callable[[], None]) -> Non
         sys.stdout.write(json.dumps(data) + "\n")
     else:
         show()
-
-
-def print_line(text: str) -> None:
-    progress.clear()
-    sys.stdout.write(text + "\n")
-
-
-def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table. Where the terminal is too narrow for its words, each row is a table of its own."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    progress.clear()
-    console = Console(width=None if sys.stdout.isatty() else 160, highlight=False)
-    least = [max(map(_longest_word, column)) for column in zip(header, *rows, strict=True)]
-    if len(header) > 2 and sum(least) + 3 * len(least) + 1 > console.width:  # three between columns
-        for i, row in enumerate(rows):
-            cells = [(name, cell) for name, cell in zip(header, row, strict=True) if cell]
-            print_table("" if i else title, ("", ""), cells)
-        return
-    table = Table(
-        title=title or None, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold", show_header=any(header)
-    )
-    for name, width in zip(header, least, strict=True):
-        table.add_column(name, overflow="fold", min_width=width if len(header) > 2 else None)
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    console.print(table)
-
-
-def _longest_word(cell: str) -> int:
-    """Characters of the longest word; a number stays with its unit."""
-    if cell[:1].isdigit() and len(cell) <= MOST_DIGITS:
-        return len(cell)
-    return max(map(len, cell.split()), default=0)
 
 
 def _many(word: str, count: int) -> str:
@@ -130,7 +97,8 @@ def time_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
     return rows
 
 
-def show_summary(data: dict[str, Any], front: Front | None = None) -> None:
+def show_summary(data: dict[str, Any], front: Front | None = None, place: int = 0) -> None:
+    """A plan, and the plans that trade time for money, of which it is the one at ``place``."""
     from ..model.units import format_time, format_usd
     from ..planners.auto import NO_EFFORT
 
@@ -174,7 +142,9 @@ def show_summary(data: dict[str, Any], front: Front | None = None) -> None:
     title = f"{data['planner']}: {data['collective']} among {data['ranks']} ranks of {data['topology']}"
     print_table(title, ("", ""), rows)
     if front is not None:
-        print_table("plans that trade time for money", front.HEADER, front.cells)
+        plans = [(cost + " *" * (k == place), *others) for k, (cost, *others) in enumerate(front.cells)]
+        print_table("plans that trade time for money", front.HEADER, plans, FRONT_SPARE)
+        print_line("* the plan above")
         print_line(f"no plan costs less than {format_usd(front.least_usd)}")
 
 
@@ -194,7 +164,7 @@ def size_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def show_comparison(comparison: Comparison, output: str | None) -> None:
-    print_table(comparison.title, comparison.header, comparison.cells)
+    print_table(comparison.title, comparison.header, comparison.cells, SPARE)
     for note in comparison.notes:
         print_line(note)
     if output:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..model.errors import InputError
 from ..model.units import format_time
-from .output import answer, print_line, print_table
+from .output import answer
+from .tables import print_line, print_table
 from .work import read_verified
 
 if TYPE_CHECKING:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Exit, Option
 
-from ..model.errors import InputError, StrettoError
+from ..model.errors import InputError, StrettoError, none_of
 from . import arguments
-from .output import answer, print_line, show_comparison, show_summary
+from .output import answer, show_comparison, show_summary
 from .progress import doing, show_progress
+from .tables import print_line
 from .work import accept, chunk_count, given_options, judge, read_request, read_verified, requested
 
 if TYPE_CHECKING:
@@ -74,7 +75,8 @@ def plan(
         "progress": show_progress, "target": target,
     }  # fmt: skip
     front = _priced_front(workload, net, objective, budget, points, how)
-    result = face.plan(workload, net, **how) if front is None else front[0 if budget is None else front.place(budget)]
+    place = 0 if front is None or budget is None else front.place(budget)
+    result = face.plan(workload, net, **how) if front is None else front[place]
     if check:
         accept(result, as_json)
     if output is not None:
@@ -82,7 +84,7 @@ def plan(
     data = plan_facts(*judge(result), True if check else None) | ({"file": output} if output else {})
     if front is not None:
         data |= {"front": list(front.rows), "least_usd": front.least_usd}
-    answer(as_json, data, lambda: show_summary(data, front))
+    answer(as_json, data, lambda: show_summary(data, front, place))
 
 
 def _priced_front(
@@ -92,7 +94,7 @@ def _priced_front(
     from .. import face
 
     if objective not in ("time", "cost"):
-        raise InputError(f"{objective!r} is none of time, cost", "--objective")
+        raise InputError(none_of(objective, ("time", "cost")), "--objective")
     if objective == "time" and budget is None:
         return None
     if how.pop("target") is not None:

@@ -11,8 +11,9 @@ from typer import Argument, Exit, Option
 
 from ..model.errors import InputError
 from . import arguments, protecting, recording
-from .output import answer, message_rows, print_line, print_table
+from .output import answer, message_rows
 from .progress import doing, show_progress
+from .tables import print_line, print_table
 from .work import accept, given_options, read_request, read_verified
 
 if TYPE_CHECKING:

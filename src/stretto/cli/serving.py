@@ -9,7 +9,7 @@ from typing import Annotated
 
 from typer import Option
 
-from ..model.errors import InputError
+from ..model.errors import InputError, none_of
 from ..model.extras import require
 from . import arguments
 
@@ -105,14 +105,15 @@ def serve(
     from ..service.telemetry.asking import read_sources
 
     if effort not in EFFORTS:
-        raise InputError(f"{effort!r} is none of {', '.join(EFFORTS)}", "effort")
+        raise InputError(none_of(effort, EFFORTS), "effort")
     find(planner.partition("+")[0])
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
 
     kept = Keep(keep, keep_telemetry, keep_versions)
 
     def ready(url: str) -> None:
-        from .output import answer, print_line
+        from .output import answer
+        from .tables import print_line
 
         answer(
             as_json,
@@ -135,7 +136,8 @@ def serve(
 
 def _make_token(given: str, path: str | None, as_json: bool) -> None:
     from ..service.access import new_token
-    from .output import answer, print_line
+    from .output import answer
+    from .tables import print_line
 
     if path is None:
         raise InputError("name the file with --tokens", "--new-token")

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Exit, Option
 
-from ..model.errors import InputError, Unsupported
+from ..model.errors import InputError, Unsupported, none_of
 from . import arguments
-from .output import answer, print_line, print_table
+from .output import answer
 from .progress import doing, show_progress
+from .tables import print_line, print_table
 
 if TYPE_CHECKING:
     from ..studies import Study
@@ -161,7 +162,7 @@ def _engine(text: str, jobs: int | None) -> Engine:
         from ..studies.on_ray import OnRay
 
         return OnRay(None if text == "ray" else text, jobs)
-    raise InputError(f"{text!r} is neither local, ray nor ray://HOST:PORT", "--engine")
+    raise InputError(none_of(text, ("local", "ray", "ray://HOST:PORT")), "--engine")
 
 
 def _show(result: dict[str, Any], one: Study, files: list[str]) -> None:

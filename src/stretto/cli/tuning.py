@@ -8,8 +8,9 @@ from typer import Argument, Exit, Option
 
 from ..model.errors import InputError, nearest
 from . import arguments
-from .output import answer, print_line, print_table
+from .output import answer
 from .progress import doing, show_progress
+from .tables import print_line, print_table
 from .work import chunk_count
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def _show(table: Tuning, output: str | None) -> None:
         rows.append((r.collective, format_size(r.from_bytes), upto, r.planner, str(r.chunks), points))
     header = ("collective", "from", "to", "planner", "chunks", "measured")
     goal = "" if table.target is None else f" for {table.target}"
-    print_table(f"the best planners on {table.spec}{goal}", header, rows)
+    print_table(f"the best planners on {table.spec}{goal}", header, rows, ("measured",))
     if output:
         print_line(f"wrote {output}")
 

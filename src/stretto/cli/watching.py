@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 from typer import Argument, Exit, Option
 
 from .controlling import Authorities, Token
-from .output import print_line
+from .tables import print_line
 
 if TYPE_CHECKING:
     from .watched import Picture
@@ -80,7 +80,7 @@ def _source(job: str, window_s: float, token: str | None, authorities: str | Non
 
 def _print(picture: Picture, source: Source, as_json: bool) -> None:
     if as_json:
-        print_line(json.dumps(picture.to_json()))
+        sys.stdout.write(json.dumps(picture.to_json()) + "\n")
     elif picture.empty:
         print_line(picture.trouble or source.nothing)
     else:

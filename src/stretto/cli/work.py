@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import typer
 
 from ..model.errors import Fault, InputError, nearest
-from .output import answer, print_line
+from .output import answer
 from .progress import doing
+from .tables import print_line
 
 if TYPE_CHECKING:
     from ..bounds import Bound

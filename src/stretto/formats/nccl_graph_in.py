@@ -14,7 +14,7 @@ import numpy as np
 
 from ..model.arrays import Ragged
 from ..model.collective import Collective, Workload, make_collective
-from ..model.errors import InputError
+from ..model.errors import InputError, none_of
 from ..model.plan import COPY, REDUCE, Plan, make_plan
 from ..model.topology import Topology
 from . import Size
@@ -43,7 +43,7 @@ def read(path: str, topology: Topology, size: Size, collective: str, id: int) ->
         Fault: a channel does not visit every rank once, or two GPUs of it are not joined.
     """
     if collective not in COLLECTIVES[id]:
-        raise InputError(f"{collective!r} is none of {', '.join(COLLECTIVES[id])}", "collective")
+        raise InputError(none_of(collective, COLLECTIVES[id]), "collective")
     servers = servers_of(topology, path)
     graph = read_graph(path, id, len(servers[0]))
     n, channels = len(topology.accelerators), len(graph.channels)

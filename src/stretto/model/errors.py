@@ -34,6 +34,13 @@ def nearest(name: str, names: Iterable[str], otherwise: str | None = None, most:
     return otherwise or f"there are {', '.join(known.values()) or 'none'}"
 
 
+def none_of(word: str, words: Iterable[str]) -> str:
+    """What to say of a word that is none of a few: all of them, and the one that is like it."""
+    words = (*words,)
+    hint = nearest(word, words, " ")
+    return f"{word!r} is none of {', '.join(words)}" + ("" if hint == " " else f"; {hint}")
+
+
 class StrettoError(Exception):
     """Any error that stretto raises on purpose."""
 

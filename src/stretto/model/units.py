@@ -104,7 +104,18 @@ def parse_time(text: str | int | float, where: str | None = None) -> float:
 
 def _scaled(value: float, steps: tuple[tuple[float, str], ...]) -> str:
     factor, unit = next((step for step in steps if abs(value) >= step[0] * 0.9995), steps[-1])
-    return f"{value / factor:.4g} {unit}"
+    return f"{_digits(value / factor)} {unit}"
+
+
+def _digits(value: float) -> str:
+    """Four digits of a number, and all of those before its point; never an exponent."""
+    if abs(value) >= 9999.5:
+        return f"{value:,.0f}"
+    text = f"{value:.4g}"
+    if "e" not in text:
+        return text
+    places = 3 - int(text.partition("e")[2])
+    return f"{value:.{places}f}".rstrip("0")
 
 
 def format_size(size_bytes: float) -> str:
@@ -114,7 +125,7 @@ def format_size(size_bytes: float) -> str:
 
 def format_usd(usd: float) -> str:
     """``0.0875 USD``."""
-    return f"{usd:.4g} USD"
+    return f"{_digits(usd)} USD"
 
 
 def format_bandwidth(bytes_per_s: float) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ..model.errors import InputError, Unsupported
+from ..model.errors import InputError, Unsupported, nearest
 
 RELEASE = "2.30.7"
 """The release of NCCL whose facts these are."""
@@ -84,5 +84,5 @@ def generation_of(name: str, gpu: str | None) -> Generation:
             raise InputError(f"the name {name} does not say which GPUs these are; there are {', '.join(NAMES)}", "gpu")
         gpu = found.pop()
     if gpu not in FAMILIES:
-        raise InputError(f"there is no GPU {gpu!r}; there are {', '.join(NAMES)}", "gpu")
+        raise InputError(f"there is no GPU {gpu!r}; {nearest(gpu, NAMES)}", "gpu")
     return next(g for g in GENERATIONS if g.name == FAMILIES[gpu])

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..kernels import at_speed
 from ..model.arrays import Float64, Int32, Int64, Ragged
-from ..model.errors import InputError, Unsupported
+from ..model.errors import InputError, Unsupported, none_of
 from ..model.topology import Topology
 from . import kernel_routes
 
@@ -149,7 +149,7 @@ def machines_of(topology: Topology, by: str = "site") -> Machines:
     if len(accelerators) < 2:
         raise InputError(f"{topology.name} has fewer than two accelerators, and so nothing to order", "topology")
     if by not in ("site", "gpu"):
-        raise InputError(f"{by!r} is neither site nor gpu", "machines")
+        raise InputError(none_of(by, ("site", "gpu")), "machines")
     sites = [topology.sites[v] if by == "site" and topology.sites[v] else topology.names[v] for v in accelerators]
     if len(set(sites)) == 1:
         sites = [topology.names[v] for v in accelerators]

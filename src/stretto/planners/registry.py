@@ -27,7 +27,7 @@ import numpy as np
 from ..kernels import at_speed
 from ..kernels.paths import distances
 from ..model.collective import Collective, Workload
-from ..model.errors import InputError, nearest
+from ..model.errors import InputError, nearest, none_of
 from ..model.plan import Plan
 from ..model.targets import Target
 from ..model.topology import ACCELERATOR, Topology
@@ -170,7 +170,7 @@ class Option:
         except (KeyError, ValueError):
             raise InputError(f"{text!r} is no {self.type.__name__}", where) from None
         if self.choices and value not in self.choices:
-            raise InputError(f"{text!r} is none of {', '.join(map(str, self.choices))}", where)
+            raise InputError(none_of(text, map(str, self.choices)), where)
         return value
 
 

@@ -18,7 +18,7 @@ from enum import IntEnum
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
-from ..model.errors import InputError
+from ..model.errors import InputError, none_of
 
 if TYPE_CHECKING:
     import ssl
@@ -137,7 +137,7 @@ def frames_of(name: str, where: str) -> Protection:
         InputError: there is none of that name, or this Python cannot do it.
     """
     if name not in FRAMES:
-        raise InputError(f"{name!r} is none of {', '.join(FRAMES)}", where)
+        raise InputError(none_of(name, FRAMES), where)
     if FRAMES[name] is Protection.ENCRYPTED and sys.version_info < (3, 13):
         here = f"this one is {sys.version_info.major}.{sys.version_info.minor}"
         raise InputError(f"`encrypted` needs Python 3.13, and {here}; certificates encrypt with any", where)

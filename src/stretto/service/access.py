@@ -21,7 +21,7 @@ import secrets
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from ..model.errors import InputError
+from ..model.errors import InputError, nearest
 from ..topologies.values import read_text
 
 LOG = logging.getLogger("stretto.service")
@@ -143,7 +143,7 @@ def new_token(path: str, role: str, name: str, jobs: str = "", nodes: str = "") 
         nodes: at which it does (:data:`NODES`); "" for all.
     """
     if role not in ROLES:
-        raise InputError(f"there is no role {role!r}; there are {', '.join(ROLES)}", "role")
+        raise InputError(f"there is no role {role!r}; {nearest(role, ROLES)}", "role")
     if not re.fullmatch(r"[\x21-\x7e]{1,100}", name):
         raise InputError("must be 1 to 100 printable signs without spaces", "name")
     if jobs and (role != JOB or not JOBS.fullmatch(jobs)):

@@ -19,7 +19,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ..model.errors import InputError, nearest
+from ..model.errors import InputError, nearest, none_of
 from ..model.kinds import KINDS
 from ..model.units import parse_size
 from ..planners import find
@@ -47,7 +47,7 @@ def read_grid(path: str) -> Study:
     collectives = _list(data, "collectives", str, path, ["allgather"])
     for kind in collectives:
         if kind not in KINDS:
-            raise InputError(f"{kind!r} is none of {', '.join(KINDS)}", f"{path}, collectives")
+            raise InputError(none_of(kind, KINDS), f"{path}, collectives")
     sizes = [parse_size(text, f"{path}, sizes") for text in _list(data, "sizes", str, path)]
     chunks = [count(n, "'chunks'", path, 1) for n in _list(data, "chunks", int, path, [1])]
     seeds = count(data.get("seeds", 1), "'seeds'", path, 1)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..model.errors import InputError, nearest
+from ..model.errors import InputError, nearest, none_of
 from ..model.topology import ASSUMED, GIVEN, UNKNOWN, Topology, printable
 from ..model.units import parse_time
 
@@ -92,7 +92,7 @@ def choice(values: Mapping[str, Any]) -> Callable[[str, str], Any]:
 
     def parse(text: str, where: str) -> Any:
         if text.lower() not in values:
-            raise InputError(f"{text!r} is none of {', '.join(values)}", where)
+            raise InputError(none_of(text, values), where)
         return values[text.lower()]
 
     return parse

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ..model.arrays import Float64
-from ..model.errors import InputError
+from ..model.errors import InputError, nearest
 from ..model.topology import GIVEN, ROUTER, UNKNOWN, Topology, make_topology
 from ..model.units import format_bandwidth
 from . import FABRIC_MESSAGE_S, catalogue, check_size, load_topology, parse_settings
@@ -102,8 +102,9 @@ def _nics(server: Server, wanted: Nics) -> Nics:
 def _place_network(text: str) -> Topology:
     if text.partition(":")[0] in {f.name for f in catalogue()} or os.path.exists(text.partition("?")[0]):
         return load_topology(text)
-    names = ", ".join(f.name for f in FABRICS)
-    raise InputError(f"is no fabric; there are {names}, and any topology, such as torus:4x4", text)
+    names = [f.name for f in FABRICS]
+    listed = f"there are {', '.join(names)}, and any topology, such as torus:4x4"
+    raise InputError(f"is no fabric; {nearest(text.partition('?')[0], names, listed)}", text)
 
 
 Template = tuple[Topology, Nics, str]

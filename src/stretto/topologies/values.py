@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, TypeVar
 from xml.etree.ElementTree import ParseError
 
-from ..model.errors import InputError, nearest
+from ..model.errors import InputError, nearest, none_of
 from ..model.topology import KINDS, printable
 
 MOST_BYTES = 256 * 2**20
@@ -68,7 +68,9 @@ def parse_kind(word: Any, where: str | None) -> int:
     """The kind of a node by its name; InputError if there is no such kind."""
     kind = "accelerator" if word == "gpu" else word
     if kind not in KINDS:
-        raise InputError(f"the kind {shown(kind)} is none of gpu, {', '.join(KINDS)}", where)
+        words = ("gpu", *KINDS)
+        said = none_of(word, words) if isinstance(word, str) else f"{shown(word)} is none of {', '.join(words)}"
+        raise InputError(f"the kind {said}", where)
     return KINDS.index(kind)
 
 

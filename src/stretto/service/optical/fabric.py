@@ -18,7 +18,7 @@ from typing import Any
 
 from ...formats.sonic_patches import Ends, ends_of_port
 from ...model.circuits import Change
-from ...model.errors import InputError
+from ...model.errors import InputError, none_of
 from ...model.topology import Topology
 from ...runtime.switches import SwitchFailed, TimedSwitch
 from ...topologies.values import check_keys, count, entry, objects, real, shown
@@ -130,7 +130,7 @@ def _driven(data: dict[str, Any], topology: Topology, plane: int, where: str) ->
     within_s = real(data.get("within_s", WITHIN_S), "'within_s'", where, above=True)
     kind = entry(data, "driver", str, where)
     if kind not in DRIVERS:
-        raise InputError(f"driver {shown(kind)} is none of {', '.join(DRIVERS)}", where)
+        raise InputError(f"driver {none_of(kind, DRIVERS)}", where)
     if kind == "sonic":
         username, password = (secret_of(data, f"{name}_variable", where) for name in ("username", "password"))
         target = target_of(data, username, password, where)

@@ -16,7 +16,7 @@ import urllib.request
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ...model.errors import InputError
+from ...model.errors import InputError, none_of
 from ...topologies.values import check_keys, entry, objects, shown
 from .samples import CARRIED, KINDS, Link, Sample
 from .sources import TIMEOUT_S, Reading, SourceFailed, every_of, link_of, secret_of
@@ -52,7 +52,7 @@ def _query(data: dict[str, Any], links: Mapping[Link, float], where: str) -> Lin
     link = link_of(data, links, where)
     kind = entry(data, "kind", str, where, CARRIED)
     if kind not in KINDS:
-        raise InputError(f"kind {shown(kind)} is none of {', '.join(KINDS)}", where)
+        raise InputError(f"kind {none_of(kind, KINDS)}", where)
     ends = dict(zip(("src", "dst"), link, strict=True))
     query = re.sub(r"\$(src|dst)\b", lambda m: _in_quotes(ends[m[1]]), entry(data, "query", str, where))
     return LinkQuery(link, kind, query)
