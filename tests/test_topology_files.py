@@ -104,6 +104,9 @@ def set_(path: list, value):
     ("change", "words"),
     [
         (set_(["links", 0, "bandwidth_GBps"], None), "link 0: the bandwidth is missing"),
+        (set_(["links", 0, "mesage_us"], 1), "link 0: 'mesage_us' is not known; did you mean 'message_us'?"),
+        (set_(["nodes", 1, "sit"], "a"), "node 1: 'sit' is not known; did you mean 'site'?"),
+        (set_(["note"], "a"), "'note' is not known; did you mean 'notes'?"),
         (set_(["links", 0, "bandwidth_GBps"], 0), "from 1 B/s"),
         (set_(["links", 0, "bandwidth_GBps"], float("nan")), "from 1 B/s"),
         (set_(["links", 0, "bandwidth_GBps"], "fast"), "must be a number"),

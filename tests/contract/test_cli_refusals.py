@@ -60,6 +60,14 @@ GLOO_ORDER = ["order", "-t", "ring:4", "--library", "gloo", "--collective", "all
         (["compare", "allgather", "-t", "ring:4", "--size", "1KB", "-p", "ring,mine.py"], "name a planner in it"),
         (["planners", "forrest"], "did you mean forest?"),
         (["draw"], "no such command"),
+        (
+            ["plan", "allgather", "-t", "ring:4", "--size", "1KB,1MB"],
+            "`stretto compare` and `stretto tune` take several",
+        ),
+        (
+            ["plan", "allgather", "-t", "ring:4", "--size", "1KB", "-p", "ring,forest"],
+            "'ring,forest' is not one planner",
+        ),
         (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "--seed", "-1"], "greater than or equal to 0"),
         (["plan", "algather", "-t", "ring:4", "--size", "1KB"], "did you mean allgather?"),
         (

@@ -49,6 +49,8 @@ def parse_size(text: str | int | float, where: str | None = None) -> int:
     Raises:
         InputError: not a size, bits or bytes, not positive, or not a whole number of bytes.
     """
+    if "," in str(text):
+        raise InputError(f"{text!r} is not one size; `stretto compare` and `stretto tune` take several", where)
     number, unit = _split(str(text), "size (try 64KB, 1MiB or 1e6)", where)
     if unit.endswith("b"):
         word = unit[:-1].upper().replace("I", "i")

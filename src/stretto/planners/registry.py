@@ -324,6 +324,8 @@ def find(name: str) -> Entry:
         return _ENTRIES[inside]
     if name.endswith(".py"):
         raise InputError(f"{name} is a file; name a planner in it, {name}:NAME", "planner")
+    if "," in name:
+        raise InputError(f"{name!r} is not one planner; `stretto compare` and `stretto tune` take several", "planner")
     if name not in _ENTRIES:
         raise InputError(f"there is no planner {name!r}; {nearest(name, registered())}", "planner")
     return _ENTRIES[name]

@@ -58,13 +58,27 @@ WRITERS: dict[str, Callable[[Topology, str], str]] = {
 
 # --- our JSON -----------------------------------------------------------------------------------
 
+MESSAGE_UNITS = {"message_us": 1e-6, "message_s": 1.0}
+PRICE_UNITS = {"usd_per_GB": 1e-9, "usd_per_byte": 1.0}
+BANDWIDTH_UNITS = {"bandwidth_GBps": 1e9, "bandwidth_Bps": 1.0}
+LATENCY_UNITS = {"latency_us": 1e-6, "latency_s": 1.0}
+ENTRIES = frozenset(
+    ("name", "source", "notes", "nodes", "links", "planes", "changes", "measured", "geographic", "message_assumed")
+) | frozenset(MESSAGE_UNITS)
+NODE_ENTRIES = frozenset(("id", "name", "kind", "site", "x", "y", "transit", "replicates", "reduces"))
+LINK_ENTRIES = frozenset(("src", "dst", "measured", *BANDWIDTH_UNITS, *LATENCY_UNITS, *MESSAGE_UNITS, *PRICE_UNITS))
+"""What a topology file, its nodes and its links may say; other entries are left alone unless they look like these."""
+
 
 def topology_from_json(data: Any, where: str | None) -> Topology:
     """A topology from the object of a topology file (docs: topologies); InputError names a wrong entry."""
     if not isinstance(data, dict):
         raise InputError("a topology is an object with 'nodes' and 'links'", where)
+    values.refuse_misspelt([(data, where)], ENTRIES)
     placed = [(node, _at(where, "node", i)) for i, node in enumerate(objects(data, "nodes", where))]
     links = objects(data, "links", where)
+    values.refuse_misspelt(placed, NODE_ENTRIES)
+    values.refuse_misspelt(((link, _at(where, "link", i)) for i, link in enumerate(links)), LINK_ENTRIES)
     number = _numbered(placed)
     kinds = [values.parse_kind(node.get("kind", "gpu"), place) for node, place in placed]
     flags = {
@@ -114,7 +128,7 @@ def changes_of(
             if pair not in ends:
                 raise InputError(f"there is no link from {shown(change['src'])} to {shown(change['dst'])}", place)
             link = ends[pair]
-        width = _quantity(change, {"bandwidth_GBps": 1e9, "bandwidth_Bps": 1.0}, "bandwidth or 0", place)
+        width = _quantity(change, BANDWIDTH_UNITS, "bandwidth or 0", place)
         rows.append((values.real(change.get("at_s"), "'at_s'", place), link, width))
     return rows
 
@@ -198,13 +212,9 @@ def _link(link: dict[str, Any], number: dict[Hashable, int], where: str) -> tupl
     ends = [_end(link, end, number, where) for end in ("src", "dst")]
     if "measured" in link:
         check_ranges(link, where)
-    width = _quantity(link, {"bandwidth_GBps": 1e9, "bandwidth_Bps": 1.0}, "bandwidth", where)
-    delay = _quantity(link, {"latency_us": 1e-6, "latency_s": 1.0}, "latency", where)
+    width = _quantity(link, BANDWIDTH_UNITS, "bandwidth", where)
+    delay = _quantity(link, LATENCY_UNITS, "latency", where)
     return ends[0], ends[1], width, delay
-
-
-MESSAGE_UNITS = {"message_us": 1e-6, "message_s": 1.0}
-PRICE_UNITS = {"usd_per_GB": 1e-9, "usd_per_byte": 1.0}
 
 
 def _message_s(data: dict[str, Any], default_s: float, where: str | None) -> float:

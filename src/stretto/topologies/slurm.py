@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ..model.errors import InputError
+from ..model.errors import InputError, none_of
 from ..model.topology import Topology
 from ..model.units import parse_bandwidth
 from . import MOST_NODES, Setting
@@ -79,8 +79,8 @@ def _rows(text: str, where: str) -> Iterator[tuple[int, Row]]:
         for word in words:
             key, equals, value = word.partition("=")
             if not equals or key.lower() not in known or key.lower() in row:
-                wrong = "stands twice" if key.lower() in row else f"is none of {', '.join(known)}"
-                raise InputError(f"{shown(key)} {wrong}", f"{where}, line {at}")
+                wrong = f"{shown(key)} stands twice" if key.lower() in row else none_of(key, known)
+                raise InputError(wrong, f"{where}, line {at}")
             row[key.lower()] = value.strip('"')
         if row:
             yield at, row

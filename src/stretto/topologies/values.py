@@ -34,6 +34,10 @@ def one_line(text: str) -> str:
     return " ".join(printable(text).split())
 
 
+ALMOST = 0.85
+"""How alike a key and a known one are, as difflib counts it, to be taken for the same word misspelt: all of a word of
+six letters and one more, or one less."""
+
 Entry = TypeVar("Entry")
 WANTED = {bool: "true or false", str: "text", list: "a list", dict: "an object"}
 
@@ -79,6 +83,16 @@ def single(given: Sequence[str], where: str | None) -> str | None:
     if len(given) > 1:
         raise InputError(f"{given[0]!r} and {given[1]!r}: one quantity is given twice; keep one", where)
     return given[0] if given else None
+
+
+def refuse_misspelt(placed: Iterable[tuple[dict[str, Any], str | None]], keys: frozenset[str]) -> None:
+    """Refuse a key that is almost one of ``keys``; other keys are the file's own affair."""
+    from difflib import get_close_matches
+
+    for data, where in placed:
+        for key in () if data.keys() <= keys else data.keys() - keys:
+            if meant := get_close_matches(str(key), keys, 1, ALMOST):
+                raise InputError(f"{shown(key)} is not known; did you mean {meant[0]!r}?", where)
 
 
 def check_keys(data: Any, keys: Collection[str], where: str) -> None:
