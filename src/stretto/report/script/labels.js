@@ -59,6 +59,8 @@ function drawLabels(g, p, at, w, h, r) {
   // labels stay where they are until the drawing moves
   const key = [w, h, at.left, at.top, at.k, at.ky, !!at.scene, p.chords.length && (state.whole || state.t)].join("|");
   if (p.labelsKey !== key) { p.labelsKey = key; p.labels = placeLabels(g, p, at, w, h, r); }
+  const aside = $(`${g.canvas?.id}-unnamed`), said = p.labels.unnamed.length ? `Not named in the drawing: ${[...new Set(p.labels.unnamed)].join("; ")}.` : "";
+  if (aside && aside.textContent !== said) aside.textContent = said;
   g.textBaseline = "middle"; g.textAlign = "left"; g.strokeStyle = colours.soft; g.lineWidth = 1; g.beginPath();
   for (const { leader } of p.labels) if (leader) { g.moveTo(leader[0], leader[1]); g.lineTo(leader[2], leader[3]); }
   g.stroke(); g.strokeStyle = colours.card; g.lineWidth = 3;
@@ -93,15 +95,18 @@ function placeLabels(g, p, at, w, h, r) {
         if (cost < shortest && clear(line)) { shortest = cost; best = box; leader = line; }
       }
     }
-    if (!best) return;
+    if (!best) return false;
     taken.push(best); placed.push({ text, font: g.font, fill, left: best[0] + 2, y: best[1] + 7, leader });
     if (leader) lines.add(leader);
+    return true;
   };
+  placed.unnamed = [];
   if (at.scene) {
-    for (const [x, y, anchor, text, bold] of at.scene.labels) {
+    for (const [x, y, anchor, text, bold] of [...at.scene.labels].sort((a, b) => b[4] - a[4])) {
       const X = at.left + x * at.k, Y = at.top + y * at.ky - 4, box = at.scene.frames.find(([x0, y0, x1, y1]) => x >= x0 && x <= x1 && y >= y0 && y <= y1); g.font = `${bold ? "600 " : ""}11.5px system-ui,sans-serif`;
-      const below = box ? [9, 23].map((d) => [X, at.top + box[3] * at.ky + d, anchor]) : [];
-      put(text, [[X, Y, anchor], [X, Y - 6, anchor], [X, Y + 6, anchor], ...below], bold);
+      const below = box ? [9, 23, ...(box[4] ? [37] : [])].map((d) => [X, at.top + box[3] * at.ky + d, anchor]) : [];
+      // what stands for servers that are not drawn, and what a row of switches is, is said below the drawing otherwise
+      if (!put(text, [[X, Y, anchor], [X, Y - 6, anchor], [X, Y + 6, anchor], ...below], bold) && (!box || box[4])) placed.unnamed.push(text);
     }
   } else if (!p.geographic) {
     const sites = sitesOf(p); g.font = "600 11.5px system-ui,sans-serif";
@@ -114,11 +119,20 @@ function placeLabels(g, p, at, w, h, r) {
   g.font = "11.5px system-ui,sans-serif"; fill = "ink";
   if (nodes.length > 400 || (at.scene && at.k < .5)) return placed;
   const named = new Map();  // of each text where its label is: nodes of one place have one label
+  const short = (v) => at.scene && p.sites[v] && p.names[v].startsWith(`${p.sites[v]}.`) ? p.names[v].slice(p.sites[v].length + 1) : p.names[v];
+  const serverOf = (x, y) => at.scene ? at.scene.frames.findIndex(([x0, y0, x1, y1]) => x >= at.left + x0 * at.k && x <= at.left + x1 * at.k && y >= at.top + y0 * at.ky && y <= at.top + y1 * at.ky) : -1;
+  const servers = new Map();  // the accelerators of a server have names all or none
   for (const [v, x, y] of nodes) {
-    const text = p.geographic && p.sites[v] ? p.sites[v] : p.names[v], d = r + 4, other = named.get(text);
-    if (other && Math.hypot(other[0] - x, other[1] - y) < 40) continue;
+    const text = p.geographic && p.sites[v] ? p.sites[v] : short(v), d = r + 4, other = named.get(text);
+    if (!at.scene && other && Math.hypot(other[0] - x, other[1] - y) < 40) continue;
+    const server = p.kinds[v] === "accelerator" ? serverOf(x, y) : -1;
+    if (server >= 0) { (servers.get(server) || servers.set(server, []).get(server)).push([text, x, y, d]); continue; }
     named.set(text, [x, y]);
     put(text, around(x, y, d), !at.scene, at.scene ? null : [x, y]);
+  }
+  for (const own of servers.values()) {
+    const before = placed.length, room = taken.length;
+    if (!own.every(([text, x, y, d]) => put(text, around(x, y, d), false))) { placed.length = before; taken.length = room; }
   }
   return placed;
 }

@@ -67,7 +67,7 @@ function showPlan(row = 0) {
   const p = plan();
   if (page.plans.length < 2) state.beside = -1;
   showTiles(p); showWhy(p); showWords(p); showGains(); compareTable(); showChoices();
-  $("notes-card").hidden = !p.notes.length; $("notes").replaceChildren(...p.notes.map((n) => element("li", n)));
+  $("notes-card").hidden = !p.notes.length; $("notes").replaceChildren(...p.notes.map((n) => whole(element("li"), n)));
   $("planes-card").hidden = !p.planes.length; $("planes").style.height = `${30 + p.planes.length * PLANE_ROW}px`;
   $("rows-card").hidden = $("choices").hidden = $("by-use").hidden = p.planes.length > 0 && !p.links.count;
   $("scroller").scrollTop = 0; redraw();
@@ -168,7 +168,7 @@ function start() {
   $("colour").onchange = () => { state.colour = $("colour").value; changed(); };
   $("tint").onchange = () => { state.tint = $("tint").value; redraw(); };
   $("layout").onchange = () => { state.layout = $("layout").value === "nodes" ? "nodes" : ""; for (const p of page.plans) p.view = null; redraw(); };
-  for (const [id, key] of [["where", "where"], ["by-chunk", "chunk"], ["by-phase", "phase"], ["by-collective", "collective"], ["sort", "sort"]]) $(id).oninput = () => { state[key] = $(id).value; changed(); };
+  for (const [id, key] of [["where", "where"], ["by-chunk", "chunk"], ["by-phase", "phase"], ["by-collective", "collective"], ["sort", "sort"]]) $(id)[$(id).tagName === "SELECT" ? "onchange" : "oninput"] = () => { state[key] = $(id).value; changed(); };
   $("clear").onclick = () => { for (const key of ["where", "chunk", "phase", "collective"]) state[key] = ""; changed(); };
   $("unfollow").onclick = () => follow("");
   $("follow-tree").onclick = () => { const h = plan().h, t = state.picked; if (h && t < h.transfers) follow(`tree:${h.chunk[t]}:${h.op[t] ? "sums" : "copies"}`); };

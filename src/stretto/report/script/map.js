@@ -41,8 +41,8 @@ function mapPoints(p, w, h) {
   else { loX = loY = Infinity; hiX = hiY = -Infinity;
     for (let v = 0; v < n; v++) { loX = Math.min(loX, p.x[v]); hiX = Math.max(hiX, p.x[v]); loY = Math.min(loY, p.y[v]); hiY = Math.max(hiY, p.y[v]); } }
   const fitted = Math.min((w - 2 * m) / Math.max(hiX - loX, 1e-6), (h - 2 * m) / Math.max(hiY - loY, 1e-6), scene ? 1.6 : 4 * Math.min(w, h));
-  // rows of servers are wide: what room is left makes the drawing taller
-  const k = fitted * view.k, ky = scene ? clamp((h - 2 * m) / hiY, fitted, 2.2 * fitted) * view.k : k, left = w / 2 - (loX + hiX) / 2 * k + view.x * w, top = h / 2 - (loY + hiY) / 2 * ky + view.y * h;
+  // rows of servers are wide: what room is left makes the drawing taller, but for two lines of words below it
+  const k = fitted * view.k, ky = scene ? clamp((h - 60) / hiY, fitted, 3.6 * fitted) * view.k : k, left = w / 2 - (loX + hiX) / 2 * k + view.x * w, top = h / 2 - (loY + hiY) / 2 * ky + view.y * h;
   const at = (v) => [left + p.places[2 * v] * k, top + p.places[2 * v + 1] * ky];
   return Object.assign(at, { k, ky, left, top, scene, enlarged: view.k });
 }
@@ -57,7 +57,7 @@ function trace(g, [ax, ay, bx, by, low]) { g.moveTo(ax, ay); if (low) g.quadrati
 // where many links cross they are thinner
 const weight = (p) => clamp(Math.sqrt(64 / (p.links.row.length || 1)), .3, 1);
 function drawLinks(g, p, at) {
-  const l = p.links, many = p.names.length > 150, heavy = weight(p), o = many ? .8 : .6 + 2 * heavy, { links: shown } = filtered(p), lit = followedLinks(p), thin = many ? .7 : 1.2;
+  const l = p.links, many = p.names.length > 150, heavy = weight(p), o = many ? .8 : .6 + 2 * heavy, { links: shown } = filtered(p), lit = followedLinks(p), thin = many ? .7 : .5 + .7 * heavy;
   const inWitness = new Set(p.witness.links), byClass = p.h && state.tint === "class", groups = new Map();
   p.segments = Array(l.row.length);
   for (let k = 0; k < l.row.length; k++) {

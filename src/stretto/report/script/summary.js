@@ -15,7 +15,7 @@ function showTiles(p) {
     ...(p.cost == null ? [] : [[`${+p.cost.toPrecision(4)} USD`, "cost", "bytes over each link times its price"]]),
     ...(p.planning == null ? [] : [[time(p.planning), "planning", ""]])]) {
     const tile = element("div", undefined, { class: "tile" });
-    tile.append(element("span", label), element("b", value), element("small", more)); tiles.append(tile);
+    tile.append(element("span", label), element("b", value), whole(element("small"), more || "")); tiles.append(tile);
   }
 }
 function showWhy(p) {
@@ -31,7 +31,7 @@ function showWhy(p) {
 const SPENT = [["busy", "sending", "--accent"], ["message", "costs of messages", "--toll"], ["latency", "latency", "--warm"], ["idle", "idle", "--idle"]];
 
 function showWords(p) {
-  $("map-sub").textContent = `${count(p.names.length)} nodes` + (p.links.all || !p.planes.length ? `, ${count(p.links.all)} directed links` : "") + (p.planes.length ? `, ${p.planes.length} optical plane${p.planes.length > 1 ? "s" : ""}` : "") + (p.alike ? `; ${count(p.links.count)} rows stand for links that are alike` : p.links.count < p.links.all ? `; the busiest ${count(p.links.count)} are drawn` : "") + (p.changes ? `; bandwidths change ${count(p.steps.reduce((n, s) => n + s.length, 0))} times` : "") + (p.message ? `; a message costs ${p.message}` : "") + `. Circles are accelerators, diamonds routers, squares switches${p.sums.length ? ", with a plus where they sum" : ""}.${p.planes.length ? " Lines between nodes are circuits, coloured by matching as under Planes." : ""}`;
+  whole($("map-sub"), `${count(p.names.length)} nodes` + (p.links.all || !p.planes.length ? `, ${count(p.links.all)} directed links` : "") + (p.planes.length ? `, ${p.planes.length} optical plane${p.planes.length > 1 ? "s" : ""}` : "") + (p.alike ? `; ${count(p.links.count)} rows stand for links that are alike` : p.links.count < p.links.all ? `; the busiest ${count(p.links.count)} are drawn` : "") + (p.changes ? `; bandwidths change ${count(p.steps.reduce((n, s) => n + s.length, 0))} times` : "") + (p.message ? `; a message costs ${p.message}` : "") + `. Circles are accelerators, diamonds routers, squares switches${p.sums.length ? ", with a plus where they sum" : ""}.${p.planes.length ? " Lines between nodes are circuits, coloured by matching as under Planes." : ""}`);
   $("curve-sub").textContent = beside() ? "Bytes that ranks have received, of all; the area between the curves has the colour of the plan that is ahead."
     : `Bytes that ranks have received, of ${size(p.delivered.total)}; dashed: an even delivery that ends at the bound.`;
   const many = p.h && p.h.count > 20000;

@@ -4,8 +4,8 @@ const page = JSON.parse($("data").textContent);
 
 const scaled = (v, steps) => { for (const [f, u] of steps) if (Math.abs(v) >= f * 0.9995) return `${+(v / f).toPrecision(4)} ${u}`;
   const [f, u] = steps[steps.length - 1]; return `${+(v / f).toPrecision(4)} ${u}`; };
-const SECONDS = [[1, "s"], [1e-3, "ms"], [1e-6, "us"], [1e-9, "ns"]];
-const time = (s) => s === 0 ? "0 s" : scaled(s, SECONDS);
+const SECONDS = [[1, "s"], [1e-3, "ms"], [1e-6, "us"], [1e-9, "ns"]], HOUR = [3600, "h"];
+const time = (s) => s === 0 ? "0 s" : scaled(s, [HOUR, ...SECONDS]);
 const size = (b) => scaled(b, [[1e12, "TB"], [1e9, "GB"], [1e6, "MB"], [1e3, "KB"], [1, "B"]]);
 const percent = (x) => `${(100 * x).toFixed(1)} %`;
 const count = (n) => n.toLocaleString("en");
@@ -16,7 +16,7 @@ const some = (list, most = 6) => list.slice(0, most).join(", ") + (list.length >
 
 // round moments from a to b, at most one for every 95 pixels
 function ticks(a, b, width) {
-  const most = Math.max(1, Math.floor(width / 95)), power = 10 ** Math.floor(Math.log10((b - a) / most || 1));
+  const most = Math.max(1, Math.floor(width / 95)), unit = b - a > 3 * 3600 ? 3600 : 1, power = unit * 10 ** Math.floor(Math.log10((b - a) / unit / most || 1));
   const step = power * [1, 2, 5, 10].find((m) => (b - a) / (power * m) <= most * 1.0001), found = [];
   for (let i = Math.ceil(a / step - 1e-9); i * step <= b + step * 1e-9; i++) found.push(i * step);
   return Object.assign(found, { step });
@@ -24,7 +24,7 @@ function ticks(a, b, width) {
 // a moment of an axis, with as many digits as tell it from the next one
 function moment(t, step) {
   if (t === 0) return "0 s";
-  const [f, u] = SECONDS.find(([f]) => Math.abs(t) >= f * 0.9995) || SECONDS[3];
+  const [f, u] = step >= 360 ? HOUR : SECONDS.find(([f]) => Math.abs(t) >= f * 0.9995) || SECONDS[3];
   return `${+(t / f).toFixed(Math.max(0, Math.ceil(-Math.log10(step / f) - 1e-9)))} ${u}`;
 }
 // moments along an axis, words kept within it, none over another one
@@ -62,6 +62,11 @@ function element(tag, text, attributes) {
   const e = document.createElement(tag);
   if (text !== undefined) e.textContent = text;
   for (const [k, v] of Object.entries(attributes || {})) e.setAttribute(k, v);
+  return e;
+}
+// a text in which options such as ?message=0 are not broken
+function whole(e, text) {
+  e.replaceChildren(...text.split(/(\?[\w=&.]+)/).map((part, n) => n % 2 ? element("span", part, { class: "whole" }) : part));
   return e;
 }
 function tip(event, text) {
