@@ -32,7 +32,7 @@ ROOT = typer.main.get_command(cli.app)
 COMMANDS = leaves(ROOT)
 GROUPS = ["", *(name for name, command in ROOT.commands.items() if hasattr(command, "commands"))]
 SERVICE = (*(name for name in COMMANDS if name.partition(" ")[0] in GROUPS[1:]), "serve")
-"""Commands that ask a controller, or are one: what they print is tested with it, in tests/service."""
+"""Commands that ask a controller, or are one: what they print is tested in tests/service/test_narrow.py."""
 ELSEWHERE = {
     "emulate": "needs namespaces: test_emulator.py",
     "measure": "needs hosts: test_measure_launch.py",

@@ -34,6 +34,12 @@ def nearest(name: str, names: Iterable[str], otherwise: str | None = None, most:
     return otherwise or f"there are {', '.join(known.values()) or 'none'}"
 
 
+def absent(what: str, name: str, names: Iterable[str]) -> str:
+    """What to say of a name of the user's own things that is not there, and of the one that is like it."""
+    hint = nearest(name, names, " ")
+    return f"there is no {what} {name!r}" + ("" if hint == " " else f"; {hint}")
+
+
 def none_of(word: str, words: Iterable[str]) -> str:
     """What to say of a word that is none of a few: all of them, and the one that is like it."""
     words = (*words,)

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, delete, insert, select, update
 
+from ..model.errors import absent
 from .documents import Job, parse_job
 from .networks import Missing, check_version
 from .schema import collective_times, holds, job_versions, jobs, proposals
@@ -41,7 +42,7 @@ def job(connection: Connection, name: str) -> JobVersion:
     """The newest version of a job; Missing if there is no such job."""
     row = connection.execute(_newest().where(jobs.c.name == name)).one_or_none()
     if row is None:
-        raise Missing(f"there is no job {name!r}")
+        raise Missing(absent("job", name, connection.scalars(select(jobs.c.name).where(~jobs.c.deleted))))
     return _job(row)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, and_, delete, func, insert, select, update
 
-from ..model.errors import InputError, StrettoError
+from ..model.errors import InputError, StrettoError, absent
 from ..model.telemetry import Telemetry, updated
 from ..model.topology import Topology
 from ..topologies.files import topology_from_json
@@ -46,7 +46,8 @@ def network(connection: Connection, name: str, version: int | None = None) -> Ne
     """The newest version of a network, or the one of that number; Missing if there is none."""
     newest = connection.scalar(select(networks.c.version).where(networks.c.name == name, ~networks.c.deleted))
     if newest is None:
-        raise Missing(f"there is no network {name!r}")
+        known = connection.scalars(select(networks.c.name).where(~networks.c.deleted))
+        raise Missing(absent("network", name, known))
     row = connection.execute(
         select(network_versions).where(
             network_versions.c.network == name, network_versions.c.version == (version or newest)
