@@ -132,6 +132,7 @@ def test_what_is_printed_fits_and_breaks_no_word_and_no_number(path, words, fold
 SAID_ONCE = (
     "left out here: (a wider terminal or --json shows all) options, measured, paper, kind after, chunk chunk, start "
     "planning, messages, algorithm bandwidth, chunks, bound planned on, over least, bound at that cost "
+    "proven, verified, reported, planning (CPU), chunks, / bound, collective <= 1.15, <= 1.10, most, planning: median "
     "of CPU), after loading code of CPU) pack60 xml60"
 )
 """Words of the columns that are left out, of what is said when code is loaded, and names of folders."""
@@ -165,6 +166,14 @@ def test_a_misspelt_option_is_answered_with_the_one_that_was_meant(path):
         said = stretto(*path.split(), wrong, "1", code=2).stderr
         assert any(f"no such option: {wrong}; did you mean {each}?" in said for each in same), said
         assert said.count("\n") == 1
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_a_missing_argument_is_said_with_what_it_is(path):
+    wanted = [p for p in COMMANDS[path].params if p.param_type_name == "argument" and p.required]
+    if wanted:
+        said = stretto(*path.split(), code=2).stderr
+        assert f"missing argument {wanted[0].name.upper()}: {wanted[0].help.rstrip('.')}" in said
 
 
 NAMES = {

@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from stretto.cli import app
-from stretto.cli.help import EXAMPLES, METAVARS, OUTPUT, SUBJECTS, WHAT
+from stretto.cli.help import EXAMPLES, METAVARS, OTHERWISE, OUTPUT, SUBJECTS, WHAT
 
 
 def _leaves(command, path: tuple[str, ...] = ()) -> dict:
@@ -64,6 +64,13 @@ def test_every_option_has_a_group_and_says_what_its_value_is():
     assert numbers == {
         "cycles", "keep_versions", "most_bytes", "points", "port", "proposal", "seed", "servers", "transfers", "version"
     }  # fmt: skip
+
+
+def test_what_an_option_means_in_one_command_is_said_there(monkeypatch, capsys):
+    for key, value in OTHERWISE.items():
+        path, _, name = key.rpartition(" ")
+        assert name in {p.name for p in COMMANDS[path].params}
+        assert f"--{name} {value} " in " ".join(_help(path, monkeypatch, capsys, 100).split())
 
 
 def test_a_group_without_a_command_shows_its_help(capsys):

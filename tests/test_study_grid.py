@@ -99,7 +99,7 @@ def test_all_studies_go_into_one_folder_with_a_page_that_leads_to_them(tmp_path,
     [
         (["study", "grid"], "takes a file"),
         (["study", "wan", "x.toml"], "takes a file"),
-        (["study", "wan", "--engine", "cloud"], "neither local"),
+        (["study", "wan", "--engine", "cloud"], "none of local, ray"),
         (["study", "swot", "--emulate"], "sends no real bytes"),
         (["study", "grid", "none.toml"], "cannot be read"),
     ],

@@ -134,6 +134,9 @@ def _usage(error: Any) -> str:
     """What is wrong with the words of a command, with the name that was meant."""
     message = " ".join(error.format_message().split()).rstrip(".")
     message = re.sub(r" ?\((Possible options|Did you mean).*$|[.;]? Did you mean .*$", "", message)
+    missing = getattr(error, "param", None)
+    if message.startswith("Missing argument") and missing is not None:
+        return f"missing argument {missing.name.upper()}: {missing.help.rstrip('.')}"
     near = getattr(error, "possibilities", None) or ()
     if name := getattr(error, "option_name", None):
         hint = nearest(name, near, "") if near else ""

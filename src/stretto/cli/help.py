@@ -39,6 +39,8 @@ METAVARS: Mapping[str, str] = {
     "keep_telemetry": "HOURS", "allow_host": "NAME",
 }  # fmt: skip
 """What stands for the value of an option; a number N where nothing is said."""
+OTHERWISE: Mapping[str, str] = {"measure budget": "TIME,SIZE", "study jobs": "N"}
+"""The same of options that mean something else in one command."""
 
 EXAMPLES: Mapping[str, str] = {
     "topologies": "stretto topologies 'h100:8?pod=4&spines=4' --plot cluster.svg",
@@ -90,12 +92,16 @@ SUBJECTS: Mapping[str, tuple[str, ...]] = {
 class Command(TyperCommand):
     """A command whose help has its options in groups."""
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        pieces = [self.options_metavar] if self.options_metavar else []
+        return [*pieces, *(_place(p) for p in self.get_params(ctx) if p.param_type_name == "argument")]
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         groups: dict[str, list[tuple[str, str]]] = {"Arguments": [], "What": [], "How": [], "Output": []}
         for param in self.get_params(ctx):
             record = param.get_help_record(ctx)
             if record is not None:
-                groups[_group(param)].append((_name(param), record[1]))
+                groups[_group(param, ctx.info_name)].append((_name(param, ctx.info_name), record[1]))
         for title, rows in groups.items():
             if rows:
                 with formatter.section(title):
@@ -122,20 +128,30 @@ def _first_sentence(command: Any) -> str:
     return str(command.help).split("\n\n")[0]
 
 
-def _group(param: Any) -> str:
+def _group(param: Any, command: str) -> str:
     if param.param_type_name == "argument":
         return "Arguments"
+    if f"{command} {param.name}" in OTHERWISE:
+        return "How"
     return "What" if param.name in WHAT else "Output" if param.name in OUTPUT else "How"
 
 
-def _name(param: Any) -> str:
+def _place(argument: Any) -> str:
+    """An argument as it stands in the line of usage."""
+    name = _name(argument, "")
+    name = name if argument.required or name.startswith("[") else f"[{name}]"
+    return f"{name}..." if argument.nargs < 0 and not name.endswith("...]") else name
+
+
+def _name(param: Any, command: str) -> str:
     """The flags of an option and what stands for its value, or the name of an argument."""
     if param.param_type_name == "argument":
         return str(param.metavar or param.name.upper())
     flags = ", ".join(_without_old_names(param.opts))
     if param.secondary_opts:
         flags += "/" + "/".join(param.secondary_opts)
-    return flags if param.is_flag else f"{flags} {METAVARS.get(param.name, 'N')}"
+    value = OTHERWISE.get(f"{command} {param.name}") or METAVARS.get(param.name, "N")
+    return flags if param.is_flag else f"{flags} {value}"
 
 
 def _without_old_names(flags: Iterable[str]) -> list[str]:

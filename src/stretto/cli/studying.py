@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 MOST_ROWS = 60
 """A study of more cells prints one row a scheme; the page has the rest."""
 
+SPARE = ("proven", "verified", "reported", "planning (CPU)", "chunks", "/ bound", "collective")
+"""Columns of cells that a narrow terminal can do without, the first one first."""
+SUMMARY_SPARE = ("<= 1.15", "<= 1.10", "most", "planning: median")
+"""The same of the schemes."""
 MOST_REASONS = 12
 """Reasons of failed cells that are printed."""
 
@@ -171,8 +175,14 @@ def _show(result: dict[str, Any], one: Study, files: list[str]) -> None:
     from ..studies.page import COLUMNS, SUMMARY, summary_rows, table_rows
 
     if len(result["rows"]) <= MOST_ROWS:
-        print_table(one.title, COLUMNS, table_rows([r for r in result["rows"] if "failed" not in r]))
-    print_table(one.title, SUMMARY, summary_rows(result["rows"]))
+        done = [r for r in result["rows"] if "failed" not in r]
+        several = any(r["over_best"] is not None and r["over_best"] > 1.0 for r in done)
+        marks = [" *" if several and r["over_best"] == 1.0 else "" for r in done]
+        cells = [(scheme + mark, *cells) for (scheme, *cells), mark in zip(table_rows(done), marks, strict=True)]
+        print_table(one.title, COLUMNS, cells, SPARE)
+        if several:
+            print_line("* ends soonest")
+    print_table(one.title, SUMMARY, summary_rows(result["rows"]), SUMMARY_SPARE)
     for table in result["tables"]:
         print_table(table["title"], table["columns"], table["rows"])
     if result["skipped"]:

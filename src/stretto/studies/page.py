@@ -7,7 +7,7 @@ from html import escape
 from statistics import median
 from typing import Any
 
-from ..model.units import format_time
+from ..model.units import format_size, format_time
 from ..report import study_html
 from .charts import chart_data
 from .claims import TABLE, claim_rows
@@ -91,7 +91,7 @@ def _claims(claims: Sequence[Mapping[str, Any]]) -> str:
 
 
 COLUMNS = (
-    "scheme", "topology", "collective", "bytes", "chunks", "completion", "/ bound", "/ best", "reported",
+    "scheme", "topology", "collective", "size", "chunks", "completion", "/ bound", "/ best", "reported",
     "planning (CPU)", "proven", "verified",
 )  # fmt: skip
 SUMMARY = ("scheme", "cells", "failed", "/ bound: median", "worst", "<= 1.10", "<= 1.15", "planning: median", "most")
@@ -117,8 +117,7 @@ def table_rows(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     """The table of a study's rows as text, see :data:`COLUMNS`."""
     table: list[tuple[str, ...]] = []
     for r in rows:
-        start = (r["scheme"], r["where"], r["collective"], f"{r['size_bytes']:,}",
-                 str(r["chunks"]))  # fmt: skip
+        start = (r["scheme"], r["where"], r["collective"], format_size(r["size_bytes"]), str(r["chunks"]))
         if "failed" in r:
             table.append((*start, r["failed"], "", "", "", format_time(r["planning_cpu_s"]), "", ""))
             continue
