@@ -370,7 +370,7 @@ def test_machines_keep_the_numbers_of_machines_with_as_many_gpus():
         (("ring:4", "gloo", "allreduce", "1MB"), {"given": "gpu0,gpu1"}, "is missing"),
         (("ring:4", "gloo", "allreduce", "1MB"), {"given": "gpu0,gpu1,gpu1,gpu2"}, "named twice"),
         (("ring:4", "gloo", "allreduce", "1MB"), {"given": "gpu0,gpu1,gpu2,gpu9"}, "no machine 'gpu9'"),
-        (("ring:4", "gloo", "allreduce", "1MB"), {"machines": "rack"}, "neither site nor gpu"),
+        (("ring:4", "gloo", "allreduce", "1MB"), {"machines": "rack"}, "none of site, gpu"),
         (
             ("ring:4", "gloo", "allreduce", "1MB"),
             {"given": "hosts"},

@@ -64,6 +64,21 @@ def test_the_time_left_is_counted_from_what_was_done_here(line):
     assert last(terminal) == ""
 
 
+def test_what_is_waited_for_has_the_time_that_was_said(line):
+    shown, terminal, clock = line
+    clock.now_s = 2.0
+    shown.wait("running", 10.0)
+    assert last(terminal) == "running (2 s, about 10 s left)"
+    clock.now_s = 11.6
+    shown.draw()
+    assert last(terminal) == "running (12 s, nearly done)"
+    clock.now_s = 13.0  # longer than was said
+    shown.draw()
+    assert last(terminal) == "running (13 s)"
+    shown.tell(0, 0, "simulating")
+    assert last(terminal) == "simulating (13 s)"
+
+
 def test_parts_whose_number_is_not_known_have_no_time_left(line):
     shown, terminal, clock = line
     for tried in range(4):

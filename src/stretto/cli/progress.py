@@ -1,8 +1,8 @@
 """Progress on stderr, for a person who waits at a terminal: what is being done, for how long, and the time left.
 
-Commands and the library say what they do with :func:`doing` and :func:`show_progress`. A thread draws it in one line
-once a command has taken a second, and again every half second, whether there is news or not. Nothing is drawn where
-stderr is no terminal, and nothing with ``--json``.
+Commands and the library say what they do with :func:`doing`, :func:`waiting` and :func:`show_progress`. A thread draws
+it in one line once a command has taken a second, and again every half second, whether there is news or not. Nothing is
+drawn where stderr is no terminal, and nothing with ``--json``.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class Progress:
     def _count(self, done: int, total: int) -> None:
         """Count from here: the speed is that of what is done from now on."""
         self._first, self._done, self._total = done, done, total
+        self._due_s: float | None = None
         self._first_s = self._done_s = self._now()
 
     def tell(self, done: int, total: int, what: str) -> None:
@@ -51,6 +52,13 @@ class Progress:
             elif done > self._done:
                 self._done, self._done_s = done, self._now()
             self._what = what if done < total or not total else None
+        self.draw()
+
+    def wait(self, what: str, seconds: float) -> None:
+        """Say what takes about so many seconds from now on."""
+        with self._lock:
+            self._count(0, 0)
+            self._due_s, self._what = self._now() + seconds, what
         self.draw()
 
     def draw(self) -> None:
@@ -75,7 +83,10 @@ class Progress:
         return ", ".join(facts)
 
     def left_s(self) -> float | None:
-        """Seconds left if the parts that are left take as long as those that were done; None if none was counted."""
+        """Seconds left: as was said, or if the parts that are left take as long as those that were done; else None."""
+        if self._due_s is not None:
+            left_s = self._due_s - self._now()
+            return left_s if left_s > 0 else None
         if self._done == self._first:
             return None
         each_s = (self._done_s - self._first_s) / (self._done - self._first)
@@ -141,6 +152,12 @@ def shown(words: Sequence[str]) -> Iterator[None]:
 def doing(what: str) -> None:
     """Say what a command does now, where its parts are not counted."""
     show_progress(0, 0, what)
+
+
+def waiting(what: str, seconds: float) -> None:
+    """Say what a command waits for, and for about how long."""
+    if _shown is not None:
+        _shown.wait(what, seconds)
 
 
 def show_progress(done: int, total: int, what: str) -> None:

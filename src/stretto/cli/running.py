@@ -12,7 +12,7 @@ from typer import Argument, Exit, Option
 from ..model.errors import InputError
 from . import arguments, protecting, recording
 from .output import answer, message_rows
-from .progress import doing, show_progress
+from .progress import doing, show_progress, waiting
 from .tables import print_line, print_table
 from .work import accept, given_options, read_request, read_verified
 
@@ -154,6 +154,7 @@ def emulate(
     """Run a plan on an emulated network: network namespaces with shaped links (needs root)."""
     from .. import emulator
     from ..model.targets import MESSAGE_S
+    from ..simulate import simulate
 
     if clean:
         removed = emulator.clean()
@@ -168,7 +169,8 @@ def emulate(
         # processes take as long for a message in stretched time
         plan = _plan(subject, request, MESSAGE_S / scaling.time, as_json)
         scaling = emulator.fitting(plan, scale, shrink)
-    doing(f"running {plan.transfer_count} transfers on the emulated network")
+    takes_s = simulate(plan).completion_s * scaling.time
+    waiting(f"running {plan.transfer_count} transfers on the emulated network", takes_s)
     run = emulator.emulate(plan, scaling, timeout, seed)
     arrived: list[dict[str, Any]] = [
         {
