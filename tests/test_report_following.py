@@ -131,6 +131,7 @@ def test_what_is_followed_is_seen_on_the_links_and_rows_that_carry_it(browser, p
     expected = links_of(timeline, lit)
     assert links == expected
     assert {name for name, (full, _) in rows.items() if full} == expected
+    assert set([*rows][: len(expected)]) == expected  # they stand first
     rest = set(range(timeline.plan.transfer_count)) - lit
     assert {name for name, (_, dim) in rows.items() if dim} == links_of(timeline, rest)
 

@@ -24,7 +24,7 @@ function numbers(text) {
 function filtered(p) {
   // two plans of one network have the same rows in the same order, by what the first one does
   const twins = panes().length > 1 && panes().every((q) => q.topology === p.topology && q.links.count === p.links.count) ? panes() : [p], lead = twins[0];
-  const key = [state.plan, twins.length > 1 ? state.beside : -1, !!lead.h, state.where, state.chunk, state.phase, state.collective, state.sort, !!p.h].join("|");
+  const key = [state.plan, twins.length > 1 ? state.beside : -1, !!lead.h, state.where, state.chunk, state.phase, state.collective, state.sort, state.follow, !!p.h].join("|");
   if (p.filterKey === key) return p.filter;
   p.filterKey = key;
   const l = p.links, h = p.h, links = new Uint8Array(l.count), chunks = numbers(state.chunk);
@@ -41,7 +41,9 @@ function filtered(p) {
     }
   }
   const rows = Array.from({ length: l.count }, (_, i) => i).filter((i) => links[i] && twins.some((q) => q.links.bytes[i] > 0));
-  rows.sort((a, b) => order(lead)(a, b) || a - b);
+  // rows that carry what is followed stand first
+  const carrying = twins.map(followedLinks).filter((carried) => carried), other = (i) => carrying.some((carried) => carried[i] >= 0) ? 0 : 1, sorted = order(lead);
+  rows.sort((a, b) => other(a) - other(b) || sorted(a, b) || a - b);
   p.filter = { links, pass, rows, narrow: rows.length < l.count && (pass !== null || state.where.trim() !== "") };
   return p.filter;
 }

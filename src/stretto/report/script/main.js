@@ -62,7 +62,7 @@ function showChoices() {
   showLegend();
 }
 function changed() { showChoices(); showWords(plan()); $("scroller").scrollTop = $("scroller-b").scrollTop = 0; redraw(); }
-function follow(what) { state.follow = what; showChoices(); redraw(); }
+function follow(what) { state.follow = what; changed(); }
 function showPlan(row = 0) {
   const p = plan();
   if (page.plans.length < 2) state.beside = -1;
