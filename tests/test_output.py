@@ -31,6 +31,21 @@ def test_a_name_that_promises_another_format_is_refused(command, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("command", "meant"),
+    [
+        ("plan allgather -t ring:4 --size 1MB -o plan.paquet", "plan.parquet"),
+        ("compare allgather -t ring:4 --size 1MB -p ring -o page.htlm", "page.html"),
+        ("export plan.parquet -o plan.xlm", "plan.xml"),
+    ],
+)
+def test_a_misspelt_ending_is_answered_with_the_one_that_was_meant(command, meant, plan, tmp_path):
+    there = sorted(tmp_path.iterdir())
+    assert f"did you mean {meant}?" in stretto(*command.split(), code=2, cwd=tmp_path).stderr
+    assert sorted(tmp_path.iterdir()) == there
+    stretto(*["plan", "allgather", "-t", "ring:4", "--size", "1MB", "-p", "ring", "-o", "plan.v2"], cwd=tmp_path)
+
+
 def test_the_format_is_told_from_the_ending(plan, tmp_path):
     for ending, name in (("csv", "csv"), ("json", "json"), ("xml", "msccl"), ("py", "mscclpp-dsl")):
         assert answer("export", plan, "-o", tmp_path / f"out.{ending}")["format"] == name

@@ -104,12 +104,15 @@ def export(
 
 def _named_by_ending(path: str) -> Exporter:
     """The first format whose files have the ending of a path."""
-    from ..formats import exporters
+    from ..formats import exporters, likely_ending
 
-    ending = os.path.splitext(path)[1][1:].lower()
+    name, dot_ending = os.path.splitext(path)
+    ending = dot_ending[1:].lower()
     for format in exporters().values():
         if format.ending == ending:
             return format
+    if meant := likely_ending(ending, [f.ending for f in exporters().values()]):
+        raise InputError(f"there is no ending {dot_ending!r}; did you mean {name}.{meant}?", "-o")
     names = ", ".join((*exporters(), "nccl"))
     raise InputError(f"the name {path!r} does not say which format; there are {names}", "--to")
 

@@ -157,9 +157,21 @@ PAGE = ("html", "htm", "svg")
 """The endings of plans, and of their pages and pictures."""
 
 
+def likely_ending(ending: str, endings: Sequence[str]) -> str | None:
+    """The one of ``endings`` for which a misspelt ending stands."""
+    from difflib import get_close_matches
+
+    like = [each for each in endings if each[:1] == ending[:1] and each != "htm"]
+    return next(iter(get_close_matches(ending, like, 1, 0.65)), None) if len(ending) > 2 else None
+
+
 def check_ending(path: str, endings: Sequence[str]) -> None:
-    """Refuse the name of a file whose ending promises a format that is not written; any other name will do."""
-    ending = os.path.splitext(path)[1][1:].lower()
+    """Refuse the name of a file whose ending promises a format that is not written, or is almost one that is; any other
+    name will do."""
+    name, dot_ending = os.path.splitext(path)
+    ending = dot_ending[1:].lower()
+    if ending not in ENDINGS and (meant := likely_ending(ending, endings)):
+        raise InputError(f"there is no ending {dot_ending!r}; did you mean {name}.{meant}?", path)
     if ending in ENDINGS and ending not in endings:
         written = " or ".join(f".{e}" for e in endings if e != "htm")
         more = "; `stretto export` writes other formats" if tuple(endings) == PLAN else ""
