@@ -95,6 +95,7 @@ def test_the_commands_of_a_page_run_from_top_to_bottom(page, tmp_path, monkeypat
     if ".figure(" in page.read_text():
         pytest.importorskip("matplotlib", reason="matplotlib is missing: pip install 'stretto[figures]'")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])))
     names: dict[str, object] = {"__name__": "shown"}
     for language, text, prose in shown(page):
         saved = re.search(r"as `([\w.-]+)`", prose)
