@@ -52,7 +52,7 @@ def done(works) -> None:
 
 
 def error_bound(sites, inputs, form: str):
-    """What a sum in this format may be off by, number by number, as docs/reference/runtime.md states it."""
+    """What a sum in this format may be off by, number by number, as docs/reference/torchft.md states it."""
 
     def rounding(x):
         blocks = torch.nn.functional.pad(x, (0, -len(x) % BLOCK)).view(-1, BLOCK)

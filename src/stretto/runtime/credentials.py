@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 LEAST_CHOSEN = 12
 """Characters of a secret that somebody chose, at least. A stranger can try one secret a connection, about a hundred
-a second while a group forms (docs/reference/runtime.md)."""
+a second while a group forms (docs/reference/security.md)."""
 KEY_BYTES = 32
 """Bytes of a random secret: no one can try them all, so it needs no slow handshake."""
 MOST_FILE_BYTES = 4096
