@@ -15,7 +15,7 @@ QUICK := golden mutants oracle contract/test_cli.py contract/test_cli_refusals.p
   test_every_plan_verifies_and_never_beats_the_bound test_both_speeds_of_the_kernels_give_the_same_plan \
   test_the_simulator_reproduces_every_start_and_the_plan_is_right_in_ready_order_too)
 
-.PHONY: help setup packages demo picture test quick check format bench docs wheels release clean
+.PHONY: help setup packages demo picture test quick check format bench tables docs wheels release clean
 help: ## what each target does
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
@@ -80,6 +80,9 @@ format: $(STAMP) ## mend lint and format
 
 bench: $(STAMP) ## run the benchmarks, one after the other; tables on stdout, JSON in benchmarks/out
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+tables: $(STAMP) ## run what the tables of the docs come from and write them in place, hours; ONLY="allgather sums" for some
+	$(BIN)/python benchmarks/tables.py $(or $(ONLY),--all)
 
 docs: $(DOCS_STAMP) ## build the documentation into site/
 	$(BIN)/mkdocs build --strict

@@ -3,7 +3,7 @@
 Ten random networks (``--seed``) of 4 to 6 sites with 1 or 2 machines each: a machine's port has 50 MB/s, the cable
 between two sites 4 to 40 MB/s, each octave as likely as the next, and 0.5 to 10 ms. Machines are named at random, so
 that the order of names, which launchers take, says nothing about sites. Each network is built of network namespaces
-(root; docs/reference/runtime.md), and each library runs an AllReduce in it with its ranks in several orders: by name,
+(root; docs/reference/emulation.md), and each library runs an AllReduce in it with its ranks in several orders: by name,
 the order of ``stretto order``, the worst of 200 random orders as predicted, and some of them in between. Libraries:
 
 - gloo: ``torch.distributed`` with the backend "gloo", as PyTorch ships it;

@@ -1,0 +1,128 @@
+"""Which benchmark makes which table of the documentation? Runs benchmarks, and writes what they print into the pages.
+
+    python benchmarks/tables.py                     # list the tables: page, line, command
+    python benchmarks/tables.py allgather sums      # run what these scripts are named in, and write their tables
+    python benchmarks/tables.py --all               # all of them: hours
+
+A table stands below a comment that names its command. What the comment begins with says where the numbers come from:
+
+    <!-- table: python benchmarks/allgather.py -->       the table that the command prints; this script writes it
+    <!-- table 2: python benchmarks/baselines.py -->     the second table that it prints
+    <!-- numbers: python benchmarks/wire.py --best 2 --> numbers of what it prints, arranged by hand; never written here
+
+A command with several tables runs once. A table keeps its rows if its command fails or prints no such table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+MARK = re.compile(r"^<!-- (?:table(?: (?P<number>\d+))?|(?P<by_hand>numbers)): (?P<command>.+?) -->$")
+
+EMPTY = 2
+"""Lines of a table without rows: its header and the line below. Such a table replaces nothing."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a page: its lines from ``first`` up to ``last``, and where its numbers come from."""
+
+    first: int
+    last: int
+    command: str | None = None
+    number: int = 1
+    by_hand: bool = False
+
+
+def pages() -> list[Path]:
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def tables_of(lines: list[str]) -> Iterator[Table]:
+    """All tables of a page outside of code, with the comment above each."""
+    mark, first, fenced = None, None, False
+    for i, line in enumerate([*lines, ""]):
+        fenced ^= line.lstrip().startswith("```")
+        if line.startswith("|") and not fenced:
+            first = i if first is None else first
+        elif first is not None:
+            yield Table(first, i, *_origin(mark))
+            mark, first = None, None
+        if found := MARK.match(line):
+            mark = found
+        elif line and not line.startswith("|"):
+            mark = None
+
+
+def _origin(mark: re.Match[str] | None) -> tuple[str | None, int, bool]:
+    if mark is None:
+        return None, 1, False
+    return mark["command"], int(mark["number"] or 1), mark["by_hand"] is not None
+
+
+def printed_tables(output: str) -> list[list[str]]:
+    """The tables that a benchmark prints, as lines."""
+    lines = output.splitlines()
+    return [[each.rstrip() for each in lines[t.first : t.last]] for t in tables_of(lines)]
+
+
+def rewritten(text: str, printed: Mapping[str, list[list[str]]]) -> str:
+    """The page with the tables of these commands."""
+    lines = text.splitlines()
+    for table in reversed(list(tables_of(lines))):
+        made = printed.get(table.command or "", [])
+        if not table.by_hand and table.number <= len(made) and len(made[table.number - 1]) > EMPTY:
+            lines[table.first : table.last] = made[table.number - 1]
+    return "\n".join(lines) + "\n"
+
+
+def chosen(tables: Iterable[Table], names: list[str], everything: bool) -> list[str]:
+    """The commands to run: those that name a script, each once."""
+    wanted = [t.command for t in tables if t.command and not t.by_hand]
+    return [c for c in dict.fromkeys(wanted) if everything or {Path(word).stem for word in shlex.split(c)} & {*names}]
+
+
+def run(command: str) -> str:
+    """What a benchmark prints, shown as it comes."""
+    words = [sys.executable if word == "python" else word for word in shlex.split(command)]
+    print(f"$ {command}", flush=True)
+    shown = []
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            shown.append(line)
+    if process.returncode:
+        print(f"exit code {process.returncode}: its tables stay as they are")
+    return "" if process.returncode else "".join(shown)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scripts", nargs="*", help="names of benchmarks, such as allgather; without any, the list")
+    parser.add_argument("--all", action="store_true", help="run every command that makes a table")
+    given = parser.parse_args()
+    found = [(page, t) for page in pages() for t in tables_of(page.read_text().splitlines()) if t.command]
+    if not given.scripts and not given.all:
+        for page, t in found:
+            print(f"{page.relative_to(ROOT)}:{t.first + 1}: {t.command}{' (by hand)' if t.by_hand else ''}")
+        return
+    for command in chosen((t for _, t in found), given.scripts, given.all):
+        made = {command: printed_tables(run(command))}
+        for page in pages():
+            text = page.read_text()
+            if (new := rewritten(text, made)) != text:
+                page.write_text(new)
+                print(f"wrote {page.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
