@@ -9,7 +9,7 @@ import pytest
 
 import stretto as st
 from stretto.report import figures
-from stretto.report.figures import MOST_ROWS, TURN, WIDTH_IN
+from stretto.report.figures import LABEL_POINTS, MAP_WIDTH_IN, MOST_ROWS, TURN, WIDTH_IN
 
 colors = pytest.importorskip("matplotlib.colors", reason="matplotlib is missing: pip install 'stretto[figures]'")
 
@@ -90,6 +90,24 @@ def test_a_line_has_the_time_of_each_number_of_chunks():
 def test_a_map_has_the_labels_of_the_drawing(tmp_path):
     figure = st.topology("zoo:Abilene").figure(tmp_path / "map.pdf")
     assert {"Denver", "Seattle"} <= {text.get_text() for text in figure.axes[0].texts}
+
+
+@pytest.mark.parametrize("spec", ["sites:2,2", "h100:4", "zoo:Geant2012"])
+def test_the_labels_of_a_map_fit_a_print_and_its_legend_fits_the_map(spec):
+    figure = st.topology(spec).figure()
+    axes = figure.axes[0]
+    figure.draw_without_rendering()
+    assert WIDTH_IN <= figure.get_figwidth() <= MAP_WIDTH_IN
+    assert 4.0 < max(text.get_fontsize() for text in axes.texts) < LABEL_POINTS + 1e-9
+    legend = axes.get_legend().get_window_extent()
+    assert 0 <= legend.x0 < legend.x1 <= figure.bbox.width
+
+
+def test_equal_lines_of_a_comparison_are_both_seen():
+    axes = st.compare("allgather", "ndv2:2", size=["16KB", "1MB"], planner=["ring", "nccl"]).figure().axes[0]
+    first, second = axes.lines[:2]
+    assert first.get_ydata() == pytest.approx(second.get_ydata(), rel=0.01)
+    assert first.get_linestyle() != second.get_linestyle()
 
 
 def test_what_cannot_be_drawn_is_refused(plan, tmp_path, monkeypatch):

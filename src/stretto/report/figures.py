@@ -8,7 +8,7 @@
 
 Each returns a :class:`matplotlib.figure.Figure`, which notebooks show and callers may change. Equal plans give equal
 files: dates are left out. The colours are Okabe and Ito's, which people who are colour-blind tell apart. Lines differ
-by their marks, too, so they can be told apart in grey.
+by their marks and dashes, too, so they can be told apart in grey, and where one lies on another.
 """
 
 from __future__ import annotations
@@ -44,6 +44,12 @@ WIDTH_IN = 3.5
 MAP_WIDTH_IN = 7.0
 """Width of a map, inches: both columns, so that its labels have 5 points or more."""
 
+LEGEND_IN = 0.3
+"""Height of a map's legend, inches."""
+
+LABEL_POINTS = 8.0
+"""Points of the largest label of a map: a map of few nodes is narrower, so that its labels are not larger."""
+
 MOST_ROWS = 16
 """Links that :func:`links_figure` shows, the busiest, and planes that :func:`planes_figure` shows."""
 
@@ -59,6 +65,7 @@ STYLE = {
 COPY, SUM, MARK, LAND, EDGE, TURN = "#0072b2", "#d55e00", "#009e73", "#eef1f4", "#cfd6de", "#c3cad3"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 MARKS = "osD^vP*X"
+DASHES = ("-", "--", ":", "-.")
 
 
 def write_figure(figure: Figure, path: str | os.PathLike[str]) -> None:
@@ -83,15 +90,19 @@ def map_figure(topology: Topology) -> Figure:
     with _style():
         from matplotlib.lines import Line2D
 
-        figure, axes = _axes(MAP_WIDTH_IN, MAP_WIDTH_IN * scene.height / scene.width)
-        points = 72 * MAP_WIDTH_IN / scene.width  # of print in a pixel of the drawing
+        largest = max((label.size for label in scene.labels.placed), default=LABEL_POINTS)
+        points = min(72 * MAP_WIDTH_IN / scene.width, LABEL_POINTS / largest)  # of print in a pixel of the drawing
+        width = max(WIDTH_IN, points * scene.width / 72)
+        figure, axes = _axes(width, points * scene.height / 72 + LEGEND_IN)
         axes.set(xlim=(0, scene.width), ylim=(scene.height, 0), aspect="equal")
         axes.axis("off")
         _draw_land(axes, scene.land)
         classes = _draw_links(axes, scene, topology, points)
         _draw_marks(axes, scene, points)
         lines = [Line2D([], [], color=c, linewidth=w, label=words) for words, c, w in classes]
-        axes.legend(handles=lines, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=6)
+        axes.legend(
+            handles=lines, loc="upper center", bbox_to_anchor=(0.5, 0.0), ncols=6 if width > 1.5 * WIDTH_IN else 3
+        )
     return figure
 
 
@@ -217,7 +228,9 @@ def comparison_figure(rows: Sequence[Mapping[str, Any]], title: str, over: str =
             for row in own:
                 best[row[place]] = min(row[column] * factor, best.get(row[place], math.inf))
             colour, mark = COLOURS[k % len(COLOURS)], MARKS[k % len(MARKS)]
-            axes.plot(sorted(best), [best[at] for at in sorted(best)], color=colour, marker=mark, label=planner)
+            dash = DASHES[k % len(DASHES)]
+            values = [best[at] for at in sorted(best)]
+            axes.plot(sorted(best), values, color=colour, linestyle=dash, marker=mark, label=planner)
         places = sorted({row[place] for row in served})
         axes.set_xscale("log")
         axes.set_xticks(places, [words(at) for at in places])
@@ -226,6 +239,7 @@ def comparison_figure(rows: Sequence[Mapping[str, Any]], title: str, over: str =
             axes.axhline(1.0, color="#5b6472", linewidth=0.6, linestyle=":")
         else:
             axes.set_yscale("log")
+            axes.yaxis.set_major_formatter("{x:g}")
         axes.set(xlabel=over, ylabel=f"{axis} ({unit})" if unit else axis, title=title)
         axes.legend()
     return figure

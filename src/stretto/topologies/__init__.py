@@ -21,7 +21,7 @@ from ..model.units import parse_time
 MOST_NODES = 100_000
 MOST_LINKS = 5_000_000
 ENDINGS = (".json", ".graphml", ".xml", ".gml", ".yml", ".yaml", ".csv", ".tsv", ".txt", ".conf")
-"""The usual endings of topology files, which are known by their content; docs/reference/topology-files.md has each format."""
+"""The usual endings of topology files, which are known by their content (docs/reference/topology-files.md)."""
 
 
 FABRIC_MESSAGE_S = 1e-6
