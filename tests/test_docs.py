@@ -66,6 +66,24 @@ def commands(console: str) -> list[tuple[list[str], int]]:
     ]
 
 
+def outputs(console: str) -> list[list[str]]:
+    """What a block says that each of its stretto commands prints, as lines without what varies; ``...`` is left out."""
+    found: list[list[str]] = []
+    for line in console.replace("\\\n", " ").splitlines():
+        if re.match(r"\s*(\$ )?stretto [a-z]", line):
+            found.append([])
+        elif found and "$ stretto" in console and (said := unvarying(line)) and not re.match(r"\.\.\.$|# ", said):
+            found[-1].append(said)
+    return found
+
+
+def unvarying(line: str) -> str:
+    """A printed line without its layout, the times of planning and the lines below headings."""
+    line = " ".join(line.split())
+    line = re.sub(r"\d[\d.]* (s|ms|us)$", "TIME", line) if re.search(r" (GB|MB|KB)/s ", line) else line
+    return re.sub(r"^planning .*", "planning", line).strip("─")
+
+
 def shown(page: Path) -> list[tuple[str, str, str]]:
     return list(blocks(page.read_text()))
 
@@ -87,6 +105,7 @@ def test_the_blocks_of_a_page_are_found():
     found = list(blocks(text))
     assert found[0] == ("json", "{}\n", "Save this as `a.json`:")
     assert commands(found[1][1]) == [(["x", "-t", "ring:3"], 0)]
+    assert outputs(found[1][1]) == [["printed"]]
     assert {"README.md", "docs/start/tutorial.md", "docs/reference/api.md"} <= {named(p) for p in WITH_COMMANDS}
 
 
@@ -104,9 +123,10 @@ def test_the_commands_of_a_page_run_from_top_to_bottom(page, tmp_path, monkeypat
         elif uses_stretto(language, text):
             exec(compile(text, named(page), "exec"), names)
         elif language in ("console", "sh", "bash"):
-            for arguments, code in commands(text):
+            for (arguments, code), said in zip(commands(text), outputs(text), strict=True):
                 if not any(tuple(arguments[: len(k)]) == k for k in LEFT_OUT):
-                    _run(arguments, code, page)
+                    printed = iter([unvarying(line) for line in _run(arguments, code, page).splitlines()])
+                    assert [line for line in said if line not in printed] == [], shlex.join(arguments)
     for kept in re.findall(r"\]\((\S*pictures/planners/\S+)\)", page.read_text()):
         drawn = tmp_path / Path(kept).name
         assert not drawn.exists() or drawn.read_text() == (page.parent / kept).read_text(), (
@@ -147,11 +167,12 @@ def test_the_training_script_of_the_page_learns_on_three_ranks(tmp_path):
         assert re.fullmatch(rf"rank {rank}: loss \d\.\d{{4}}\n", (tmp_path / f"rank{rank}.txt").read_text())
 
 
-def _run(arguments: list[str], code: int, page: Path) -> None:
+def _run(arguments: list[str], code: int, page: Path) -> str:
     before = dict(os.environ)
     result = CliRunner().invoke(app, arguments)
     assert dict(os.environ) == before, f"stretto {shlex.join(arguments)} changes the environment of its caller"
     assert result.exit_code == code, f"{named(page)}: stretto {shlex.join(arguments)}\n{result.output}"
+    return result.output
 
 
 def test_a_planner_is_added_as_the_page_says(tmp_path, monkeypatch):
