@@ -228,3 +228,20 @@ def test_the_glossary_explains_each_word_once_and_the_words_of_the_model():
     model |= {"plan", "timeline", "completion", "bound", "planning time", "message", "effort", "target", "order"}
     model |= {"symmetry", "controller", "planner", "refiner", "verifier", "simulator", "lowering", "telemetry"}
     assert not model - set(words)
+
+
+PLANNER_PAGES = sorted(set((ROOT / "docs" / "understand" / "planners").glob("*.md")))
+
+
+@pytest.mark.parametrize("page", [p for p in PLANNER_PAGES if p.stem != "index"], ids=named)
+def test_a_planner_is_explained_by_one_picture_and_what_a_reader_asks(page):
+    text = page.read_text()
+    assert len(re.findall(r"^!\[[^]]+\]\(\S+\.svg\)$", text, flags=re.M)) == 1
+    asked = [f"**{words}.**" in text for words in ("When to use it", "What it costs", "Source", "Limits")]
+    assert all(asked)
+    assert f"]({page.name})" in page.with_name("index.md").read_text()
+
+
+def test_each_planner_and_refiner_is_named_on_a_planners_page():
+    text = "\n".join(page.read_text() for page in PLANNER_PAGES)
+    assert [name for name in registered() if not re.search(f"[`,+ ]{name}[`,+ ]", text)] == []

@@ -178,7 +178,7 @@ def test_many_tiny_transfers_at_one_late_moment_are_found(count, first_s):
     overlap=st.sampled_from([0.0, 1e-12, 1e-9, 1e-8, 1e-7, 1e-6, 1e-3, 0.5, 1.0]),
 )  # fmt: skip
 def test_no_number_of_transfers_hides_behind_a_late_moment(count, seconds, late, overlap):
-    """What verifies carries no more than its link can in that time: docs/understand/physics.md, "What rounding may hide"."""
+    """What verifies carries no more than its link can in that time: docs/contributors/physics.md, "What rounding may hide"."""
     plan = train(count, seconds, late * seconds, seconds * (1 - overlap))
     end_s = plan.finish_s.max()
     short_s = count * seconds - (end_s - plan.start_s.min())
@@ -284,7 +284,7 @@ def test_a_dependency_on_itself_cannot_be_written():
     steps=st.dictionaries(st.floats(0.0, 400.0), st.sampled_from([0.0, 1.0, 1e3, 1e9, 4e9]), max_size=20),
 )  # fmt: skip
 def test_no_number_of_transfers_hides_on_a_link_that_changes(count, late, early, steps):
-    """What verifies carries in no interval more than its link can: docs/understand/physics.md, "Links that change"."""
+    """What verifies carries in no interval more than its link can: docs/contributors/physics.md, "Links that change"."""
     seconds = 1e-9
     rows = [((late + at) * seconds, 0, width) for at, width in steps.items()]
     rows = list({at: (at, link, width) for at, link, width in [*rows, ((late + 400) * seconds, 0, 1e9)]}.values())
