@@ -16,6 +16,7 @@ A command with several tables runs once. A table keeps its rows if its command f
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shlex
 import subprocess
@@ -29,6 +30,9 @@ MARK = re.compile(r"^<!-- (?:table(?: (?P<number>\d+))?|(?P<by_hand>numbers)): (
 
 EMPTY = 2
 """Lines of a table without rows: its header and the line below. Such a table replaces nothing."""
+
+QUIET = 0.25
+"""Load average of each core up to which a machine counts as quiet when the first benchmark begins."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,14 @@ def chosen(tables: Iterable[Table], names: list[str], everything: bool) -> list[
     return [c for c in dict.fromkeys(wanted) if everything or {Path(word).stem for word in shlex.split(c)} & {*names}]
 
 
+def busy() -> str | None:
+    """What to say if other processes use the machine, since CPU seconds are larger then."""
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    return (
+        f"note: a load of {load:.1f} on {cores} cores: CPU seconds will be too large" if load > QUIET * cores else None
+    )
+
+
 def run(command: str) -> str:
     """What a benchmark prints, shown as it comes."""
     words = [sys.executable if word == "python" else word for word in shlex.split(command)]
@@ -115,6 +127,8 @@ def main() -> None:
         for page, t in found:
             print(f"{page.relative_to(ROOT)}:{t.first + 1}: {t.command}{' (by hand)' if t.by_hand else ''}")
         return
+    if note := busy():
+        print(note, file=sys.stderr)
     for command in chosen((t for _, t in found), given.scripts, given.all):
         made = {command: printed_tables(run(command))}
         for page in pages():
