@@ -237,6 +237,11 @@ PLANNER_PAGES = sorted(set((ROOT / "docs" / "understand" / "planners").glob("*.m
 def test_a_planner_is_explained_by_one_picture_and_what_a_reader_asks(page):
     text = page.read_text()
     assert len(re.findall(r"^!\[[^]]+\]\(\S+\.svg\)$", text, flags=re.M)) == 1
+    picture = re.search(r"\((\S+\.svg)\)", text)
+    assert picture
+    drawn = (page.parent / picture[1]).read_text()
+    asked_of = re.search(r"-p (\S+)", text)
+    assert asked_of and all(f">{name}:" in drawn or f">{name}: " in drawn for name in asked_of[1].split(","))
     asked = [f"**{words}.**" in text for words in ("When to use it", "What it costs", "Source", "Limits")]
     assert all(asked)
     assert f"]({page.name})" in page.with_name("index.md").read_text()
