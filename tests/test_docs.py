@@ -230,6 +230,29 @@ def test_the_glossary_explains_each_word_once_and_the_words_of_the_model():
     assert not model - set(words)
 
 
+SAME_WORDS = 14
+"""Words in a row that two pages may not both have."""
+
+CLOSING = "How it works in detail, its options, and what was tried: [research notes]"
+"""What each planner's page ends with."""
+
+
+def test_no_page_says_what_another_says():
+    said: dict[tuple[str, ...], str] = {}
+    repeated = []
+    for page in PAGES:
+        text = re.sub(
+            r"```.*?```|<!--.*?-->|`[^`]*`|\]\([^)]*\)", "", page.read_text().replace(CLOSING, ""), flags=re.S
+        )
+        prose = "\n".join(line for line in text.splitlines() if not line.startswith(("    ", "|")))
+        words = re.findall(r"[a-z'+-]{2,}|\d[\d.,]*", prose.lower())
+        for i in range(len(words) - SAME_WORDS):
+            run = tuple(words[i : i + SAME_WORDS])
+            if said.setdefault(run, named(page)) != named(page):
+                repeated.append(f"{said[run]}, {named(page)}: {' '.join(run)}")
+    assert repeated == []
+
+
 PLANNER_PAGES = sorted(set((ROOT / "docs" / "understand" / "planners").glob("*.md")))
 
 
