@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -251,6 +252,28 @@ def test_no_page_says_what_another_says():
             if said.setdefault(run, named(page)) != named(page):
                 repeated.append(f"{said[run]}, {named(page)}: {' '.join(run)}")
     assert repeated == []
+
+
+def test_the_numbers_of_the_readme_s_picture_and_example_are_those_of_today():
+    text = (ROOT / "README.md").read_text()
+
+    def milliseconds(command: str) -> list[float]:
+        arguments = shlex.split(command)[1:]
+        result = CliRunner().invoke(app, [*arguments, "--json"])
+        rows = json.loads(result.output)["rows"]
+        return [1e3 * row["completion_s"] for row in rows] + [1e3 * rows[-1]["bound_s"]]
+
+    request = re.search(r"`(stretto compare allreduce -t examples/three_sites.json [^`]+)`", text)
+    assert request
+    drawn = milliseconds(request[1].replace("examples/", f"{ROOT}/examples/"))
+    assert f"| {', '.join(f'{ms:.0f}' for ms in drawn)} ms |" in text
+    ring, _, plan, bound = drawn
+    assert f"a ring takes {ring:.0f} ms, the plan {plan:.0f} ms, no plan less than {bound:.0f} ms" in text
+
+    example = re.search(r"^ +\$ (stretto compare allreduce -t sites:3,4 .*)$", text, flags=re.M)
+    assert example
+    ring, plan, _ = milliseconds(example[1])
+    assert f"the plan takes {plan:.1f} ms, the ring {ring:.0f} ms" in text
 
 
 PLANNER_PAGES = sorted(set((ROOT / "docs" / "understand" / "planners").glob("*.md")))
