@@ -1,6 +1,6 @@
 """Which benchmark makes which table of the documentation? Runs benchmarks, and writes what they print into the pages.
 
-    python benchmarks/tables.py                     # list the tables: page, line, command
+    python benchmarks/tables.py                     # list the tables: page, line, last change, command
     python benchmarks/tables.py allgather sums      # run what these scripts are named in, and write their tables
     python benchmarks/tables.py --all               # all of them: hours
 
@@ -23,6 +23,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -94,6 +95,15 @@ def chosen(tables: Iterable[Table], names: list[str], everything: bool) -> list[
     return [c for c in dict.fromkeys(wanted) if everything or {Path(word).stem for word in shlex.split(c)} & {*names}]
 
 
+def changed(page: Path, table: Table) -> str:
+    """The day on which a row of a table last changed, by git; where git does not know, nothing."""
+    lines = f"{table.first + 3},{table.last}"
+    blame = ["git", "blame", "--line-porcelain", "-L", lines, "--", str(page)]
+    done = subprocess.run(blame, cwd=ROOT, capture_output=True, text=True, check=False)
+    moments = [int(at) for at in re.findall(r"^author-time (\d+)$", done.stdout, flags=re.M)]
+    return datetime.fromtimestamp(max(moments), UTC).strftime("%Y-%m-%d") if moments else ""
+
+
 def busy() -> str | None:
     """What to say if other processes use the machine, since CPU seconds are larger then."""
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
@@ -125,7 +135,8 @@ def main() -> None:
     found = [(page, t) for page in pages() for t in tables_of(page.read_text().splitlines()) if t.command]
     if not given.scripts and not given.all:
         for page, t in found:
-            print(f"{page.relative_to(ROOT)}:{t.first + 1}: {t.command}{' (by hand)' if t.by_hand else ''}")
+            words = f"{changed(page, t)} {t.command}{' (by hand)' if t.by_hand else ''}"
+            print(f"{page.relative_to(ROOT)}:{t.first + 1}: {words}")
         return
     if note := busy():
         print(note, file=sys.stderr)
