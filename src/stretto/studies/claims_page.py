@@ -23,10 +23,10 @@ run on [your own network](../reference/studies.md#your-network-in-a-papers-figur
 |---|---|---|---|---|---|---|---|
 {overview}
 
-A claim is a number, an order or a trend that the paper prints. [Studies](../reference/studies.md#claims) explains the verdicts,
-and how a claim is measured. Beside a command stands *clock* where the claim is a time of planning, which depends on the
-machine, and *tests* where the test suite measures the claim again. `stretto study NAME --check`, with the flags of the
-claim's command, measures the others, and exits with 1 if one is not as this page has it.
+A claim is a number, an order or a trend that the paper prints. [Studies](../reference/studies.md#claims) explains the
+verdicts, and how a claim is measured. Beside a command stands *clock* where the claim is a time of planning, which
+depends on the machine, and *tests* where the test suite measures the claim again. `stretto study NAME --check`, with
+the flags of the claim's command, measures the others, and exits with 1 if one is not as this page has it.
 
 This page is written by `python benchmarks/claims.py` from `src/stretto/studies/published/`.
 """
