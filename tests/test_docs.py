@@ -165,7 +165,8 @@ def test_the_training_script_of_the_page_learns_on_three_ranks(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "stretto" in script
     for rank in range(3):
-        assert re.fullmatch(rf"rank {rank}: loss \d\.\d{{4}}\n", (tmp_path / f"rank{rank}.txt").read_text())
+        assert re.fullmatch(rf"rank {rank}: loss \d\.\d{{4}}\n", printed := (tmp_path / f"rank{rank}.txt").read_text())
+        assert f"    {printed}" in page.read_text()
 
 
 def _run(arguments: list[str], code: int, page: Path) -> str:
