@@ -9,7 +9,7 @@ get as much as they send.
 from __future__ import annotations
 
 import argparse
-import math
+from statistics import geometric_mean
 
 import numpy as np
 
@@ -25,18 +25,27 @@ def main() -> None:
     parser.add_argument("-n", "--graphs", type=int, default=30)
     parser.add_argument("--trees", default="1,2,4,8,16", help="budgets, by comma")
     given = parser.parse_args()
-    for kind in ("allgather", "allreduce"):
-        whole = []
-        for seed in range(given.graphs):
-            net = awkward_graph(seed)
-            c = make_collective(kind, net, 10**9)
-            whole.append((net, c, forests_of(net, c, 150_000)[-1]))
-        many = [int(np.bincount(forest.up.root).max()) for *_, forest in whole]
-        print(f"{kind}: {min(many)} to {max(many)} trees of a root without a budget")
-        for most in map(int, given.trees.split(",")):
-            kept = [rate(net, keep_largest(net, c, forest, most)) / rate(net, forest) for net, c, forest in whole]
-            mean = math.exp(sum(map(math.log, kept)) / len(kept))
-            print(f"  {most:3} a rank: {100 * mean:6.2f} % of the rate, at least {100 * min(kept):6.2f} %")
+    budgets = [int(most) for most in given.trees.split(",")]
+    shares = [kept_shares(kind, given.graphs, budgets) for kind in ("allgather", "allreduce")]
+    print("\n| trees a rank | AllGather, mean | at least | AllReduce, mean | at least |\n|---|---|---|---|---|")
+    for most in budgets:
+        cells = [f"{100 * share:.2f} %" for kept in shares for share in (geometric_mean(kept[most]), min(kept[most]))]
+        print(f"| {most} | {' | '.join(cells)} |")
+
+
+def kept_shares(kind: str, graphs: int, budgets: list[int]) -> dict[int, list[float]]:
+    """For each budget the share of the rate that its trees keep, of each graph."""
+    whole = []
+    for seed in range(graphs):
+        net = awkward_graph(seed)
+        c = make_collective(kind, net, 10**9)
+        whole.append((net, c, forests_of(net, c, 150_000)[-1]))
+    many = [int(np.bincount(forest.up.root).max()) for *_, forest in whole]
+    print(f"{kind}: {min(many)} to {max(many)} trees of a root without a budget")
+    return {
+        most: [rate(net, keep_largest(net, c, forest, most)) / rate(net, forest) for net, c, forest in whole]
+        for most in budgets
+    }
 
 
 def awkward_graph(seed: int) -> Topology:
