@@ -23,7 +23,7 @@ from stretto.choose.tuning import Range, Tuning, digest_of
 from stretto.measure.survey import Party, survey
 from stretto.model.kinds import KINDS
 from stretto.model.topology import SWITCH
-from stretto.planners import run_planner
+from stretto.planners import asked_by, run_planner
 from stretto.runtime.probe import QUICK, rounds
 from stretto.schedule.best import completion_s
 from stretto.topologies import load_topology
@@ -204,3 +204,41 @@ def test_where_the_planner_by_symmetry_refuses_the_first_plan_is_still_one_for_t
     net = joined_by_sites(64, pairs, sites=[list(range(32)), list(range(32, 64))])
     plan = Library(net, range(64), 0).first_plan(Shape.of("broadcast", 1 << 12, 0))
     assert plan.topology.name == net.name and verify(plan).ok
+
+
+def test_the_search_for_a_symmetry_that_does_not_serve_is_paid_for(monkeypatch):
+    from stretto.choose import quick
+
+    asked: list[tuple[str, float]] = []
+    places = {entry.name: entry for entry in asked_by("library")}
+
+    def noted(planner, request):
+        asked.append((planner, quick._steps(places[planner], request)))
+        return ask(planner, request)
+
+    ask = quick._ask
+    monkeypatch.setattr(quick, "_ask", noted)
+    net = uneven_sites(3, 4)
+    Library(net, range(7), 0).first_plan(Shape.of("allreduce", 1 << 28, 0))
+    assert asked[0][0] == "symmetric"
+    made = [steps for planner, steps in asked if planner != "swot"]
+    assert len(made) > 3
+    assert sum(made) <= QUICK_STEPS
+
+
+@pytest.mark.parametrize("sizes", [(15, 16), (7, 8, 8, 8)])
+def test_a_large_sum_among_an_odd_number_of_ranks_goes_around_a_ring_at_first(sizes):
+    ranks = sum(sizes)
+    library = Library(uneven_sites(*sizes), range(ranks), 0)
+    plan = library.first_plan(Shape.of("allreduce", 1 << 28, 0))
+    assert plan.meta["planner"] == "ring"
+    # each way between two sites crosses (ranks - 1) / ranks of the data, twice
+    assert completion_s(plan) < 1.1 * 2 * (1 << 28) / 5e7
+    assert library.first_plan(Shape.of("allreduce", 1 << 12, 0)).meta["planner"] != "ring"
+
+
+def uneven_sites(*sizes):
+    """A measured network of sites with so many ranks."""
+    at = [site for site, size in enumerate(sizes) for _ in range(size)]
+    pairs = {(a, b): (1e-4, 1e9) if at[a] == at[b] else (1e-3, 5e7) for a, b in combinations(range(len(at)), 2)}
+    return joined_by_sites(len(at), pairs, sites=[[r for r in range(len(at)) if at[r] == s] for s in range(len(sizes))])

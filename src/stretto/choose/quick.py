@@ -1,7 +1,8 @@
 """The first plan of a shape, at once: the best of a few planners that need hundredths of a second.
 
-The planners are asked in the order in which they are registered for it, until the steps are spent, so the same request
-gives the same plan at every rank. Kernels are interpreted: loading Numba would take longer than all of it.
+The planners are asked in the order in which they are registered for it, one for where bandwidth decides and one for
+where it does not, until the steps are spent, so the same request gives the same plan at every rank. Kernels are
+interpreted: loading Numba would take longer than all of it.
 """
 
 from __future__ import annotations
@@ -24,10 +25,15 @@ from ..schedule.fitting import seen_by_target
 from .requests import ALIKE, PlanRequest
 
 QUICK_STEPS = 28_000.0
-"""Steps that the planners may take together: about 0.03 s of CPU. The first of them is asked whatever it takes."""
+"""Steps that the planners may take together: about 0.03 s of CPU. Until one has made a plan, the next one is asked
+whatever it takes."""
 
 FIRST_STEPS, STEPS_A_TRANSFER = 1_500.0, 16.0
 """Steps that a fixed algorithm takes, interpreted and simulated, and more for each transfer."""
+
+WIDE = 2.0
+"""Bandwidth decides if the bytes take this many times as long over the narrowest link as latencies and messages over
+the longest one, once for each rank: on a ring, each rank's part is sent twice as often as there are ranks."""
 
 DIRECT_PLANNER = "shortest-path"
 """The planner of data that every sender sends straight to its receiver; it serves every kind of collective."""
@@ -74,23 +80,35 @@ def direct_plan(asked: PlanRequest) -> Plan:
 
 def _answers(asked: PlanRequest) -> Iterator[Answer]:
     """The plans that the steps are enough for."""
-    left, net = QUICK_STEPS, _seen(asked.topology, asked.ranks)
-    waiting = deque((entry, 1) for entry in asked_by("library"))
+    left, made, net = QUICK_STEPS, False, _seen(asked.topology, asked.ranks)
+    waiting = deque((entry, 1) for entry in _in_places(asked, net))
     while waiting:  # grows below: by each planner one plan, before any makes one in more chunks
         entry, chunks = waiting.popleft()
         request = Request(net, Workload((asked.collective(chunks, net),)), asked.seed, Budget(QUICK_STEPS))
         if not {*BY_NAME[asked.shape.kind].served_as} & {*entry.collectives}:
             continue
         steps = _steps(entry, request)
-        if steps > left and left < QUICK_STEPS:
+        if made and steps > left:
             continue
         answer = _ask(entry.name, request)
         yield answer
+        searched = entry.auto is not None and entry.auto.by_ranks  # for symmetry, which costs as much as the plan
+        left -= steps if searched or answer.plan is not None else 0.0
         if answer.plan is None:
             continue
-        left -= steps
+        made = True
         if chunks == 1:
             waiting += [(entry, more) for more in _more_cuts(entry, asked, answer.plan)]
+
+
+def _in_places(asked: PlanRequest, net: Topology) -> list[Entry]:
+    """The planners in the order in which they are asked."""
+    wide = False
+    if net.link_count:
+        once_s = float((net.latency_s + net.message_s).max())
+        wide = asked.size_bytes / float(net.bandwidth.min()) > WIDE * len(asked.ranks) * once_s
+    entries = asked_by("library")
+    return sorted(entries, key=lambda entry: entry.library_wide or entry.library or 0) if wide else entries
 
 
 @lru_cache(maxsize=4)

@@ -202,6 +202,7 @@ class Entry:
             not among them. Of plans that end together the first is kept.
         library: its place among the planners from which running processes take the first plan of a collective at once
             (:mod:`stretto.choose.quick`): planners that need a few hundredths of a second.
+        library_wide: the same where bandwidth decides; by default its place in the library.
     """
 
     name: str
@@ -223,6 +224,7 @@ class Entry:
     auto: Candidate | None = None
     tune: int | None = None
     library: int | None = None
+    library_wide: int | None = None
     serves: Callable[[Topology, Workload], str | None] = lambda topology, workload: None
 
 

@@ -56,6 +56,7 @@ def _no_ring(topology: Topology, workload: Workload) -> str | None:
     serves=_no_ring,
     tune=50,
     library=50,
+    library_wide=15,
 )
 def ring(request: Request, *, order: str = "auto", metric: str = "hops") -> Plan:
     """Each rank sends to the next one around a ring, over fixed shortest routes.

@@ -12,8 +12,9 @@ slow NIC, :mod:`.several` plans.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import pairwise
-from math import log2
+from math import inf, log2
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,6 +83,10 @@ BRIEF_ROWS = 250
 """Transfers of the representatives of such a request, from which no more parts are tried
 (benchmarks/first_plans.py)."""
 
+BRIEF_ROWS_IN_ALL = 350
+"""Transfers that are scheduled for such a request in all, beyond which no more parts and ways are tried: 0.02 s of CPU,
+interpreted (benchmarks/first_plans.py)."""
+
 GOLDEN = (5**0.5 - 1) / 2
 """Its multiples are spread evenly, modulo 1."""
 
@@ -131,8 +136,7 @@ def _by_chains(case: Case, brief: bool, few: bool) -> SymmetricPlan:
         few: whether chunks may also have fewer owners than there are ranks.
     """
     table = Table(*(find_routes(case.symmetry, case.at, into) for into in (False, True)))
-    found = [_best_cut(case, table, ways, brief, k > 0) for k, ways in enumerate(_mixes(case, table))]
-    best = min((each for each in found if each is not None), key=lambda each: each[1].completion_s, default=None)
+    best = min(_cuts(case, table, brief), key=lambda each: each[1].completion_s, default=None)
     other = _by_switches(case) or (_by_few_owners(case, table) if few else None)
     if other is not None and (best is None or other.preference_s < _preference_s(case, *best)):
         if isinstance(other, InSwitches):
@@ -164,20 +168,41 @@ def _preference_s(case: Case, cut: _Cut, times: Times) -> float:
     return float(times.completion_s * PER_HALF ** log2(cut.transfers.total * case.symmetry.size))
 
 
-def _best_cut(case: Case, table: Table, ways: list[_Way], brief: bool, more: bool) -> tuple[_Cut, Times] | None:
-    """The number of parts with which data that goes these ways ends first; None if there is less than a byte a rank.
+def _cuts(case: Case, table: Table, brief: bool) -> Iterator[tuple[_Cut, Times]]:
+    """For each mix of ways the number of parts with which data that goes so ends first.
+
+    Args:
+        brief: whether little is to be tried.
+    """
+    left: float = BRIEF_ROWS_IN_ALL if brief else inf
+    for k, ways in enumerate(_mixes(case, table)):
+        best, rows = _best_cut(case, table, ways, brief, k > 0, left)
+        left -= rows
+        if best is not None:
+            yield best
+
+
+def _best_cut(
+    case: Case, table: Table, ways: list[_Way], brief: bool, more: bool, left: float
+) -> tuple[tuple[_Cut, Times] | None, int]:
+    """The number of parts with which data that goes these ways ends first, and how many transfers were scheduled to
+    find it; no cut if there is less than a byte a rank.
 
     Args:
         brief: whether little is to be tried.
         more: whether there are other ways; if little is to be tried, these must be short then.
+        left: transfers that may be scheduled.
     """
     costly = messages_cost(case.symmetry.topology)
     best: tuple[_Cut, Times] | None = None
-    worse, most = 0, BRIEF_ROWS if brief else MOST_ROWS
+    worse, rows, most = 0, 0, BRIEF_ROWS if brief else MOST_ROWS
     for exponent in range(MOST_PARTS.bit_length()):
         cut = _cut(case, ways, len(ways) << exponent)
-        if cut is None or ((best is not None or (brief and more)) and cut.transfers.total > most):
+        if cut is None:
             break
+        if (best is not None or (brief and more)) and cut.transfers.total > min(most, left - rows):
+            break
+        rows += cut.transfers.total
         times = _times(case, table, cut, roughly=brief)
         if best is None or times.completion_s < best[1].completion_s / _worth(cut, best[0], costly):
             best, worse = (cut, times), 0
@@ -185,7 +210,7 @@ def _best_cut(case: Case, table: Table, ways: list[_Way], brief: bool, more: boo
         worse += 1
         if worse == PATIENCE or times.completion_s > GIVE_UP * best[1].completion_s:
             break
-    return best
+    return best, rows
 
 
 def _times(case: Case, table: Table, cut: _Cut, roughly: bool) -> Times:
