@@ -63,7 +63,7 @@ PARTS: dict[str, tuple[str, Any]] = {
         "stretto.schedule.scheduling_problem.SchedulingProblem.justified", lambda self, start, *a: start
     ),
     "auto: finer parts": (
-        "stretto.planners.auto._with_finer_parts", lambda request, turns, answers, best_s: list(answers)
+        "stretto.planners.auto._with_finer_parts", lambda case, turns, answers, best_s: list(answers)
     ),
     "auto: gaps filled": ("stretto.planners.auto.moved_up", lambda plan, budget: plan),
     "auto: sizes of chunks": ("stretto.planners.auto.sized", lambda plan, *a: plan),

@@ -17,9 +17,11 @@ from stretto.cli import app
 from stretto.model.chunks import cut
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError, Unsupported
+from stretto.model.targets import TARGETS
 from stretto.planners import Request, asked_by, run_planner
 from stretto.planners.auto import NO_EFFORT, PLANNING_SHARE
 from stretto.planners.run import plan_by
+from stretto.schedule.best import exposed_s
 from stretto.schedule.effort import EFFORTS, Budget
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
@@ -56,6 +58,38 @@ def test_small_messages_try_others_and_keep_the_best():
     assert len(given) > 2
     assert simulate(plan).completion_s == pytest.approx(min(given.values()))
     assert given[plan.meta["chosen"]] == min(given.values())
+
+
+TWO_SITES = "sites:2,2?bandwidth=25MB/s&router_bandwidth=25MB/s&latency=0s&wan_bandwidth=4MB/s&wan_latency=50ms"
+
+
+def test_latency_that_chains_meet_beyond_the_least_counts_up_to_a_share_of_the_completion():
+    net = load_topology("ring:3?bandwidth=1MB/s&latency=10ms")
+    plan = run_planner("ring", net, Workload((make_collective("allreduce", net, 3_000_000),)))
+    longest_s = max(_chains_s(plan))
+    seconds = simulate(plan).completion_s
+    assert exposed_s(plan, 0.02, 1.0) == pytest.approx(longest_s - 0.02)
+    assert exposed_s(plan, 0.02, 0.001) == pytest.approx(0.001 * seconds)
+    assert exposed_s(plan, 0.02, 0.0) == exposed_s(plan, longest_s, 1.0) == 0
+
+
+def _chains_s(plan):
+    """Seconds of latency that the longest chain up to each transfer meets."""
+    longest_s = []
+    for row, own_s in enumerate(plan.topology.route_latency_s(plan.route).tolist()):
+        longest_s.append(own_s + max((longest_s[k] for k in plan.depends[row].tolist()), default=0.0))
+    return longest_s
+
+
+def test_where_bytes_may_come_late_no_sum_crosses_after_what_it_waits_for_has_crossed():
+    net = load_topology(TWO_SITES)
+    request = Workload((make_collective("allreduce", net, 16_000_000),))
+    longest_s = {
+        target.name: max(_chains_s(run_planner("auto", net, request, target=target)))
+        for target in (TARGETS["torch"], replace(TARGETS["torch"], name="punctual", late_share=0.0))
+    }
+    assert longest_s["torch"] == pytest.approx(0.05)
+    assert longest_s["punctual"] == pytest.approx(0.1)
 
 
 def test_two_runs_are_one_plan():

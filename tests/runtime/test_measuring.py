@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import socket
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
 
 from stretto import emulator
+from stretto.choose.better import better_plan
 from stretto.choose.library import Library, joined_by_one_switch
+from stretto.choose.requests import Shape
 from stretto.measure.ladder import Widening
-from stretto.model.measurements import Measured, Pair, Survey
-from stretto.model.topology import SWITCH
+from stretto.model.measurements import Lanes, Measured, Pair, Survey
+from stretto.model.plan import Plan
+from stretto.model.topology import SWITCH, Topology
 from stretto.runtime.channel import Channel
 from stretto.topologies import load_topology
 
@@ -59,6 +63,57 @@ def test_ranks_of_one_machine_measure_nothing_unless_their_sites_have_names(monk
         assert bool(surveyed) is measures is not (net.name == joined_by_one_switch(2).name)
         here.close()
         there.close()
+
+
+def two_sites(congestion: str) -> Survey:
+    """Two sites of two ranks, 25 MB/s inside and 4 MB/s between them after 50 ms, by two connections a pair."""
+    ways = [(a, b) for a in range(4) for b in range(4) if a != b]
+    pairs = {(a, b): (1e-5, 25e6) if a // 2 == b // 2 else (0.05, 2e6) for a, b in ways}
+    return Survey(
+        4,
+        {way: Pair(Measured(late, late, None), None, {1: Measured(rate, rate, None)}) for way, (late, rate) in pairs.items()},
+        [[0, 1], [2, 3]],
+        between={way: Measured(4e6, 4e6, None) for way in ((0, 1), (1, 0))},
+        lanes={(0, 0): Lanes(), (0, 1): Lanes(2, congestion, 4e6), (1, 1): Lanes()},
+    )  # fmt: skip
+
+
+def measured_as(survey: Survey, ranks: int, monkeypatch: pytest.MonkeyPatch) -> Topology:
+    """The network that a group of ranks of sites with names makes of what it has measured."""
+    monkeypatch.setattr(measuring, "survey", lambda *_, **__: survey)
+    at = {v: i for i, site in enumerate(survey.sites) for v in site}
+    rows = [[f"{v}", {}, {}, {}, f"{at[v]}"] for v in range(ranks)]
+    with socket.socket() as sock:
+        widening = Widening(lambda *_: None, lambda rank: [sock], lambda *_: None)
+        answers = {"known": rows}
+        return measuring.measure(
+            0, ranks, widening, lambda name, value: answers.get(name, [value] * ranks), 30.0, Known("0")
+        )
+
+
+def most_crossings(plan: Plan, sites: Sequence[int]) -> int:
+    """The most transfers between sites that wait for one another."""
+    count: list[int] = []
+    for row in range(plan.transfer_count):
+        crosses = sites[plan.src[row]] != sites[plan.dst[row][0]]
+        count.append(crosses + max((count[before] for before in plan.depends[row].tolist()), default=0))
+    return max(count)
+
+
+def test_what_crosses_a_link_that_loses_packets_takes_a_round_trip_longer(monkeypatch):
+    monkeypatch.setenv("STRETTO_CACHE", "")
+    for congestion, latency_s in (("", 0.05), ("cubic", 0.05), ("bbr", 0.15)):
+        net = measured_as(two_sites(congestion), 4, monkeypatch)
+        assert net.latency_s.max() == pytest.approx(latency_s)
+        assert net.latency_s.min() == pytest.approx(5e-6), "inside the sites nothing is lost"
+
+
+def test_no_sum_crosses_a_link_that_loses_packets_after_what_it_waits_for_has_crossed(monkeypatch):
+    monkeypatch.setenv("STRETTO_CACHE", "")
+    net = measured_as(two_sites("bbr"), 4, monkeypatch)
+    plan = better_plan(Library(net, range(4), 0, message_s=5e-5).request(Shape.of("allreduce", 16_000_000, 0)))
+    assert plan is not None
+    assert most_crossings(plan, [0, 0, 1, 1]) == 1
 
 
 @pytest.mark.skipif(emulator.refusal() is not None, reason=str(emulator.refusal()))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
+from ..bounds import bounds
 from ..model.collective import Workload
 from ..model.errors import StrettoError
 from ..model.plan import Plan
 from ..planners import run_planner
-from ..schedule.best import ask, best_of
+from ..schedule.best import ask, best_of, completion_s, exposed_s
 from ..verify import verify
 from .quick import TARGET, quick_plan
 from .requests import ALIKE, PlanRequest
@@ -25,7 +26,10 @@ def better_plan(asked: PlanRequest) -> Plan | None:
     def plan() -> Plan:
         return run_planner(asked.planner, asked.topology, work, seed=asked.seed, effort=asked.effort, target=TARGET)
 
-    first, better = ask("first", partial(quick_plan, asked)), ask(asked.planner, plan)
+    least_s = next((b.seconds for b in bounds(asked.topology, work) if b.kind == "latency path"), 0.0)
+    exposed = partial(exposed_s, least_s=least_s, share=TARGET.late_share)
+    makers = (("first", partial(quick_plan, asked)), (asked.planner, plan))
+    first, better = (ask(name, make, completion_s, exposed) for name, make in makers)
     if better.plan is None:
         assert better.refusal is not None
         raise better.refusal

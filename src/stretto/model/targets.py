@@ -17,6 +17,11 @@ MESSAGE_S = 50e-6
 """Seconds that a message keeps a link busy besides its bytes when processes send it: what ``benchmarks/executor.py``
 prints. With twice as much, plans are cut about 1.4 times as coarsely."""
 
+LATE_SHARE = 0.02
+"""Of processes that send over sockets. With 0, sums that cross wait for what crosses before them, for 1 % on paper:
+AllReduce between two sites of two ranks, over a link of 100 ms that loses 1 % of packets, has 0.76 of the link instead
+of 0.87 (benchmarks/torch_wan.py --only lossy --sites)."""
+
 UNLIMITED = 2**62
 """A limit that nothing comes to."""
 
@@ -62,6 +67,9 @@ class Target:
         messages_at_once: that a rank sends and receives in all, about, if all threadblocks of its program are to run at
             once. Plans with more are made where fewer cost too much time.
         message_s: seconds that a message costs on every link, at least.
+        late_share: share of a plan's completion up to which it counts that chains of its transfers meet more latency
+            than they must. It is for networks on which bytes may come late, as over TCP: what waits for them is late,
+            too, and links fall idle where a plan would have them busy.
     """
 
     name: str
@@ -91,6 +99,7 @@ class Target:
     messages: int = UNLIMITED
     messages_at_once: int = UNLIMITED
     message_s: float = 0.0
+    late_share: float = 0.0
 
     @property
     def asks(self) -> list[str]:
@@ -115,7 +124,11 @@ class Target:
             "semaphore of a GPU": self.semaphores, "element in the file of a GPU": self.elements,
         }  # fmt: skip
         said += [f"at most {_counted(limit, what)}" for what, limit in limits.items() if limit < UNLIMITED]
-        return said + ([f"a message costs {format_time(self.message_s)} or more"] if self.message_s else [])
+        said += [f"a message costs {format_time(self.message_s)} or more"] if self.message_s else []
+        counts = (
+            f"latency that chains of transfers meet without need counts up to {self.late_share:.0%} of the completion"
+        )
+        return said + ([f"bytes may come late: {counts}"] if self.late_share else [])
 
 
 def _counted(count: int, what: str) -> str:
@@ -152,6 +165,7 @@ TARGETS: dict[str, Target] = {
         Target(
             "torch", "processes of PyTorch's backend `stretto`, and those of `stretto run`, which send over sockets",
             sharing=SHARING, planes=True, same_bits=True, message_s=MESSAGE_S,
+            late_share=LATE_SHARE,
         ),
         Target(
             "nccl-p2p", "sends and receives of any group of torch.distributed, such as NCCL's, and sums at the ranks",

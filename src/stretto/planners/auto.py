@@ -10,7 +10,7 @@ effort give the same plan. How the order was chosen: docs/contributors/planners/
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import inf
@@ -23,7 +23,7 @@ from ..model.memory import TRANSFER_BYTES
 from ..model.plan import Plan
 from ..model.symmetric import SymmetricPlan
 from ..model.units import format_size
-from ..schedule.best import Answer, ask, best_of, completion_s
+from ..schedule.best import Answer, ask, best_of, completion_s, exposed_s
 from ..schedule.cutting import messages_cost, share_of_bytes
 from ..schedule.effort import EFFORTS, REQUIRED_TIMES, Budget
 from ..schedule.insertion import moved_up
@@ -100,7 +100,7 @@ def auto(request: Request) -> Plan:
     led = False
     for number, turn in enumerate(turns):
         due = best is None or (turn.leads and not led)
-        if best is not None and best.score_s <= case.near_s:
+        if best is not None and best.likely_s <= case.near_s:
             break
         if not due and (budget.exhausted or turn.steps > budget.left):
             answers.append(Answer(turn.name, refusal=Unsupported(NO_EFFORT)))
@@ -110,15 +110,15 @@ def auto(request: Request) -> Plan:
         follows = turn.steps <= part and any(t.leads and t.steps <= rest for t in turns[number + 1 :])
         share = budget.within(part if follows else budget.left)
         own = replace(request, budget=share, progress=None)
-        answer = _ask(turn.name, own, turn.steps, case.score_s)
+        answer = _ask(turn.name, own, turn.steps, case)
         led = led or (answer.plan is not None and turn.suffices)
         answers.append(answer)
         if answer.plan is not None and (best is None or answer.preference_s < best.preference_s):
             best = answer
     if best is None or best.plan is None:
         raise _refusal(request, [*filter(None, unable.values()), *(a.refusal for a in answers if a.refusal)])
-    if not case.several and best.score_s > case.near_s:
-        answers = _with_finer_parts(request, turns, answers, best.preference_s)
+    if not case.several and best.likely_s > case.near_s:
+        answers = _with_finer_parts(case, turns, answers, best.preference_s)
     best = min(answers, key=lambda answer: answer.preference_s)
     plan = best.plan
     assert plan is not None, "one answered"
@@ -130,26 +130,24 @@ def auto(request: Request) -> Plan:
     return plan.noted({**plan.meta, "chosen": best.name, "tried": [_said(answer) for answer in answers]})
 
 
-def _ask(name: str, request: Request, steps: float, score: Callable[[Plan], float]) -> Answer:
+def _ask(name: str, request: Request, steps: float, case: _Case) -> Answer:
     """Ask a planner, which takes ``steps`` of the request's effort, or what it has counted if that is more."""
-    answer = ask(name, partial(plan_by, name, request), score)
+    answer = ask(name, partial(plan_by, name, request), case.score_s, case.exposed_s)
     if answer.plan is not None:
         request.budget.charge(max(0.0, steps - request.budget.spent))
     return answer
 
 
-def _with_finer_parts(
-    request: Request, turns: Sequence[_Turn], answers: Sequence[Answer], best_s: float
-) -> list[Answer]:
+def _with_finer_parts(case: _Case, turns: Sequence[_Turn], answers: Sequence[Answer], best_s: float) -> list[Answer]:
     """The answers, of planners that leave pieces whole with finer parts where these lead to the best plan."""
     finer: list[Answer] = []
     for turn, answer in zip(turns, answers, strict=False):
-        finer.append(answer if turn.cuts else _cut_finer(answer, request, turn.steps, best_s))
+        finer.append(answer if turn.cuts else _cut_finer(answer, case, turn.steps, best_s))
         best_s = min(best_s, finer[-1].preference_s)
     return finer
 
 
-def _cut_finer(answer: Answer, request: Request, steps: float, best_s: float) -> Answer:
+def _cut_finer(answer: Answer, case: _Case, steps: float, best_s: float) -> Answer:
     """The best answer of a planner whose pieces are cut in two, in four and so on.
 
     In twice as many parts a pipeline fills in half the time. So what all finer parts gain together is about what the
@@ -157,10 +155,11 @@ def _cut_finer(answer: Answer, request: Request, steps: float, best_s: float) ->
     and while the planner takes little for them.
 
     Args:
-        answer: the planner's own for the request.
+        answer: the planner's own for the request of the case.
         steps: of work that the planner takes for the request, about.
         best_s: seconds, what the best plan of all planners is preferred by.
     """
+    request = case.request
     (whole,) = request.workload.collectives
     most = min(EARLY_SHARE * request.budget.steps, request.budget.left)
     last = best = answer
@@ -171,7 +170,7 @@ def _cut_finer(answer: Answer, request: Request, steps: float, best_s: float) ->
             break
         share = request.budget.within(request.budget.left)
         finer = replace(request, workload=Workload((cut,)), budget=share, progress=None)
-        before_s, last = last.score_s, _ask(answer.name, finer, parts * steps, completion_s)
+        before_s, last = last.score_s, _ask(answer.name, finer, parts * steps, case)
         best = min(best, last, key=lambda each: each.preference_s)
         best_s = min(best_s, best.preference_s)
         hoped_s, parts = 2 * last.score_s - before_s if last.score_s < before_s else inf, 2 * parts
@@ -240,6 +239,7 @@ class _Case:
     request: Request
     budget: Budget
     bound_s: float  # the lower bound
+    latency_s: float  # of it, what the longest way takes
     wide: bool  # whether bandwidth decides
 
     @classmethod
@@ -248,7 +248,7 @@ class _Case:
         bound_s = limits[0].seconds
         latency_s = next((b.seconds for b in limits if b.kind == "latency path"), 0.0)
         bandwidth = (1 - latency_s / bound_s if latency_s else 1.0) * share_of_bytes(request.topology, request.workload)
-        return cls(request, budget, bound_s, bandwidth >= BANDWIDTH_DECIDES)
+        return cls(request, budget, bound_s, latency_s, bandwidth >= BANDWIDTH_DECIDES)
 
     @property
     def several(self) -> bool:
@@ -258,6 +258,11 @@ class _Case:
     def score_s(self, plan: Plan) -> float:
         """What plans are compared by, seconds: their completion, or the mean completion of several collectives."""
         return simulate(plan).mean_completion_s if self.several else completion_s(plan)
+
+    def exposed_s(self, plan: Plan) -> float:
+        """What counts besides the score where the target's bytes may come late, seconds."""
+        target = self.request.target
+        return 0.0 if target is None or self.several else exposed_s(plan, self.latency_s, target.late_share)
 
     @cached_property
     def near_s(self) -> float:

@@ -6,15 +6,25 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
+from ..kernels import at_speed
 from ..model.errors import StrettoError
 from ..model.plan import Plan
 from ..model.symmetric import SymmetricPlan
 from ..simulate import simulate
+from . import kernel_dispatch
 
 PER_HALF = 1.01
 """Times the completion that half the messages may cost. On five uneven networks and five fabrics (four collectives,
 benchmarks/messages.py) this leaves out 23 % of the messages and costs 0.16 % of the completion, at most 1.6 %; 1.0025
 leaves out 10 % for nothing."""
+
+CHAIN_STEPS = 10.0
+"""Steps of a kernel's inner loop for each transfer whose chains are followed."""
+
+MOST_EXPANDED = 1 << 17
+"""Transfers of a plan by symmetry beyond which its chains are not followed, as each transfer would have to be."""
 
 
 def completion_s(plan: Plan) -> float:
@@ -53,6 +63,24 @@ def best(plans: Iterable[Plan]) -> Plan:
     return min(plans, key=preference_s)
 
 
+def exposed_s(plan: Plan, least_s: float, share: float) -> float:
+    """Seconds of latency that chains of a plan's transfers meet beyond what no plan can avoid, as far as they count.
+
+    On paper other transfers fill the time in which one waits for what must arrive before it. Where bytes may come late
+    that time is longer than the plan says, and links fall idle.
+
+    Args:
+        least_s: latency that no plan can avoid.
+        share: of the plan's completion, up to which such seconds count.
+    """
+    if not share or (isinstance(plan, SymmetricPlan) and plan.transfer_count > MOST_EXPANDED):
+        return 0.0
+    latency_s, after = plan.topology.route_latency_s(plan.route), plan.depends.turned()
+    chains = at_speed(kernel_dispatch.longest_chains, CHAIN_STEPS * plan.transfer_count)
+    longest_s = chains(latency_s, after.offsets, after.values.astype(np.int64)).max(initial=0.0)
+    return max(0.0, min(float(longest_s) - least_s, share * completion_s(plan)))
+
+
 @dataclass(frozen=True)
 class Answer:
     """What one candidate answered."""
@@ -61,28 +89,37 @@ class Answer:
     plan: Plan | None = None  # None if it refused
     score_s: float = math.inf  # the score of the plan, seconds
     refusal: StrettoError | None = None  # why it refused
+    exposed_s: float = 0.0  # what counts besides the score, see exposed_s()
+
+    @property
+    def likely_s(self) -> float:
+        """The score, and what chains may meet besides."""
+        return self.score_s + self.exposed_s
 
     @property
     def preference_s(self) -> float:
-        """The score with the surcharge for messages, see :func:`preference_s`."""
-        return self.score_s if self.plan is None else self.score_s * _surcharge(self.plan)
+        """What is likely, with the surcharge for messages, see :func:`preference_s`."""
+        return self.likely_s if self.plan is None else self.likely_s * _surcharge(self.plan)
 
 
-def ask(name: str, make: Callable[[], Plan], score: Callable[[Plan], float] = completion_s) -> Answer:
+def ask(
+    name: str, make: Callable[[], Plan], score: Callable[[Plan], float] = completion_s,
+    exposed: Callable[[Plan], float] | None = None,
+) -> Answer:  # fmt: skip
     """Ask one candidate; a candidate that cannot serve the request is an answer too."""
     try:
         plan = make()
-        return Answer(name, plan, score(plan))
+        return Answer(name, plan, score(plan), exposed_s=0.0 if exposed is None else exposed(plan))
     except StrettoError as refusal:
         return Answer(name, refusal=refusal)
 
 
 def best_of(answers: Iterable[Answer], within: float = 1.0) -> Answer:
-    """The answer with the least score; an answer without a plan if all candidates refused.
+    """The answer that is likely to end first; an answer without a plan if all candidates refused.
 
     Args:
-        within: scores up to this many times the least are alike; of several the first answer is taken.
+        within: up to this many times the least seconds are alike; of several the first answer is taken.
     """
     answers = list(answers)
-    enough_s = within * min(answer.score_s for answer in answers)
-    return next(answer for answer in answers if answer.score_s <= enough_s)
+    enough_s = within * min(answer.likely_s for answer in answers)
+    return next(answer for answer in answers if answer.likely_s <= enough_s)

@@ -17,7 +17,15 @@ from ..measure.survey import Earlier, Party, Share, survey, survey_lanes
 from ..model.errors import InputError
 from ..model.measurements import SAME, Lanes, Measured, Pair, Survey
 from ..model.topology import Topology
+from ..runtime.congestion import BBR
 from ..runtime.probe import QUICK
+
+LOSSY_LATENCIES = 3.0
+"""Times the latency of a small message that a transfer takes over a link that loses packets: the sender learns after a
+round trip that one is lost, and what it sends again needs the latency once more. Of 130 KB in packets of 1,500 bytes
+some packet is lost in 6 of 10 cases if 1 in 100 are. With 1, plans let sums cross that wait for what crosses before
+them, and AllReduce between two lossy sites of two ranks has 0.76 of the link instead of 0.87 (benchmarks/torch_wan.py
+--only lossy --sites)."""
 
 
 class Known:
@@ -96,7 +104,8 @@ def measure(rank: int, ranks: int, widening: Widening, share: Share, timeout_s: 
         return joined_by_one_switch(ranks)  # whatever would be measured
     found = survey(party, QUICK, sites=sites, earlier=earlier)
     known.keep(rank, names, found)
-    pairs = {(a, b): (p.latency_s.value, p.rate.value) for (a, b), p in found.pairs.items() if a < b}
+    late = _latencies(found)
+    pairs = {(a, b): (late[a, b], p.rate.value) for (a, b), p in found.pairs.items() if a < b}
     widest = max((lanes.rate for (a, b), lanes in found.lanes.items() if a == b), default=0.0)
     between = _alike({ends: rate.value for ends, rate in found.between.items()})
     return _agreed(rank, joined_by_sites(ranks, pairs, between, widest, found.sites), share)
@@ -123,6 +132,17 @@ def _party(rank: int, ranks: int, widening: Widening, share: Share, timeout_s: f
         raise InputError(f"ranks have different values: {', '.join(map(str, fixed))}", "STRETTO_CONNECTIONS")
     sockets = {r: widening.sockets(r)[:1] for r in range(ranks) if r != rank}
     return Party(rank, ranks, sockets, share, timeout_s, widening)
+
+
+def _latencies(found: Survey) -> dict[tuple[int, int], float]:
+    """Seconds that a transfer between two ranks takes besides its bytes: longer where the link of their sites loses
+    packets, as BBR shows, which a pair gets there alone."""
+    at = {v: i for i, site in enumerate(found.sites) for v in site}
+    lossy = {ends for ends, lanes in found.lanes.items() if lanes.congestion == BBR}
+    return {
+        (a, b): p.latency_s.value * (LOSSY_LATENCIES if (min(at[a], at[b]), max(at[a], at[b])) in lossy else 1.0)
+        for (a, b), p in found.pairs.items()
+    }
 
 
 def _alike(between: Mapping[tuple[int, int], float]) -> dict[tuple[int, int], float]:
