@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 from ..bounds import bounds
 from ..model.collective import Workload
-from ..model.errors import StrettoError
+from ..model.errors import StrettoError, Unsupported
 from ..model.plan import Plan
+from ..model.topology import Topology
 from ..planners import run_planner
 from ..schedule.best import ask, best_of, completion_s, exposed_s
 from ..verify import verify
@@ -26,8 +28,7 @@ def better_plan(asked: PlanRequest) -> Plan | None:
     def plan() -> Plan:
         return run_planner(asked.planner, asked.topology, work, seed=asked.seed, effort=asked.effort, target=TARGET)
 
-    least_s = next((b.seconds for b in bounds(asked.topology, work) if b.kind == "latency path"), 0.0)
-    exposed = partial(exposed_s, least_s=least_s, share=TARGET.late_share)
+    exposed = partial(exposed_s, least_s=_least_latency_s(asked.topology, work), share=TARGET.late_share)
     makers = (("first", partial(quick_plan, asked)), (asked.planner, plan))
     first, better = (ask(name, make, completion_s, exposed) for name, make in makers)
     if better.plan is None:
@@ -39,3 +40,11 @@ def better_plan(asked: PlanRequest) -> Plan | None:
     if finding is not None:
         raise StrettoError(f"the plan of {asked.planner} is wrong: {finding.message}")
     return better.plan
+
+
+def _least_latency_s(topology: Topology, work: Workload) -> float:
+    """Latency that no plan can avoid, seconds; infinite where the network is too large for bounds."""
+    try:
+        return next((bound.seconds for bound in bounds(topology, work) if bound.kind == "latency path"), 0.0)
+    except Unsupported:
+        return math.inf
