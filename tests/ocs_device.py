@@ -2,7 +2,8 @@
 
 Every change and every state is checked against a YANG model: the names and types of the high-level design
 (``tests/data/ocs``) or of newer images, and the published modules where STRETTO_SONIC_YANG names the folder of ``sonic-ocs.yang`` and
-``sonic-ocs-states.yang``. Those are not here, since the package that holds them says GPL-3.0.
+``sonic-ocs-states.yang``, in which a folder ``newer`` has the ``sonic-ocs.yang`` of newer images and what that imports. Those
+are not here, since the package that holds them says GPL-3.0.
 """
 
 from __future__ import annotations
@@ -22,24 +23,25 @@ from gnmi_target import GnmiTarget, Refused, Said
 yangson = pytest.importorskip("yangson", reason="needs yangson, which checks data against YANG models")
 
 OWN = Path(__file__).parent / "data" / "ocs"
-PUBLISHED = os.environ.get("STRETTO_SONIC_YANG")
-MODULES = ("sonic-ocs", "sonic-ocs-states")
+PUBLISHED = Path(os.environ["STRETTO_SONIC_YANG"]) if "STRETTO_SONIC_YANG" in os.environ else None
+REVISIONS = {"sonic-ocs": "2024-11-21", "sonic-ocs-states": "2024-11-21", "sonic-extension": "2019-07-01"}
 ROOT = {"CONFIG_DB": "sonic-ocs", "STATE_DB": "sonic-ocs-states"}
 
 
-def model(folder: Path | str, modules: tuple[str, ...] = MODULES) -> Any:
+def model(folder: Path) -> Any:
     """The data model of the modules in a folder."""
     named = [
-        {"name": name, "revision": "2024-11-21", "namespace": f"http://github.com/sonic-net/{name}",
-         "conformance-type": "implement"}
-        for name in modules
+        {"name": name, "revision": revision, "namespace": f"http://github.com/sonic-net/{name}",
+         "conformance-type": "implement" if name.startswith("sonic-ocs") else "import"}
+        for name, revision in REVISIONS.items()
+        if (folder / f"{name}.yang").exists()
     ]  # fmt: skip
     library = {"ietf-yang-library:modules-state": {"module-set-id": "", "module": named}}
     return yangson.DataModel(json.dumps(library), (str(folder),))
 
 
 MODELS = [model(folder) for folder in (OWN, PUBLISHED) if folder]
-NEWER = [model(OWN / "newer", MODULES[:1])]
+NEWER = [model(folder / "newer") for folder in (OWN, PUBLISHED) if folder and (folder / "newer").exists()]
 KEYS = {"OCS_PORT": "simplex_port_id", "OCS_CROSS_CONNECT": "cross_connect_id"}
 
 
@@ -49,7 +51,7 @@ def check(database: str, tables: Mapping[str, Mapping[str, Any]], is_newer: bool
     Args:
         is_newer: whether they have the names of images of 2026.
     """
-    root = MODULES[0] if is_newer else ROOT[database]
+    root = ROOT["CONFIG_DB" if is_newer else database]
     suffix = "_TABLE" if is_newer and database == "STATE_DB" else ""
     data = {
         table + suffix: {f"{table}_LIST": [{KEYS[table]: k} | row for k, row in rows.items()]}

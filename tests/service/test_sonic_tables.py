@@ -95,17 +95,34 @@ def test_a_patch_removes_before_it_adds_and_makes_the_table_it_needs():
     assert apply({}, json_patch([], [("1A", "3B")], empty=True)) == {"OCS_CROSS_CONNECT": rows("1A-3B")}
 
 
-@pytest.mark.parametrize("spec", ["optical:4,1", "optical:8,2?initial=xor1&reconfiguration=1us"])
-def test_the_patches_of_a_plan_lead_from_matching_to_matching(spec, tmp_path):
+def patched(spec, path):
+    """CONFIG_DB after each turn of a plan, as its patches make it, beside the matching that the plan turns to."""
     topology = load_topology(spec)
     plan = run_planner("rabenseifner+swot", topology, Workload((make_collective("allreduce", topology, 4_000_000),)))
-    exporters()["sonic-patches"].write(simulate(plan), str(tmp_path / "p.json"))
-    turns = 0
-    for switch in json.loads((tmp_path / "p.json").read_text())["switches"]:
+    exporters()["sonic-patches"].write(simulate(plan), str(path))
+    for switch in json.loads(path.read_text())["switches"]:
         config = apply({}, switch["initial"])
         for number, turn in zip(np.flatnonzero(plan.turns.plane == switch["switch"]), switch["turns"], strict=True):
             apply(config, turn["patch"])
-            to = plan.turns.matching[int(number)].tolist()
-            assert config["OCS_CROSS_CONNECT"] == rows(*(f"{a + 1}A-{b + 1}B" for a, b in enumerate(to)))
-            turns += 1
-    assert turns == plan.turns.count > 1
+            yield config, plan.turns.matching[int(number)].tolist()
+
+
+SPECS = pytest.mark.parametrize("spec", ["optical:4,1", "optical:8,2?initial=xor1&reconfiguration=1us"])
+
+
+@SPECS
+def test_the_patches_of_a_plan_lead_from_matching_to_matching(spec, tmp_path):
+    turns = 0
+    for config, to in patched(spec, tmp_path / "p.json"):
+        assert config["OCS_CROSS_CONNECT"] == rows(*(f"{a + 1}A-{b + 1}B" for a, b in enumerate(to)))
+        turns += 1
+    assert turns > 1
+
+
+@SPECS
+def test_the_models_know_the_tables_that_the_patches_of_a_plan_make(spec, tmp_path):
+    from ocs_device import check  # needs yangson
+
+    for config, _ in patched(spec, tmp_path / "p.json"):
+        for is_newer in (False, True):
+            check("CONFIG_DB", config, is_newer)
