@@ -62,6 +62,12 @@ def test_a_plane_that_is_left_as_the_next_plan_wants_it_does_not_turn():
     assert all((plan.turns.start_s[t] == 0.0) for t in firsts)
 
 
+def test_plans_of_which_one_alone_has_barriers_are_correct_in_turn():
+    _, alone, plan = planned("optical:4,4", 4_000_000, 1_000_000)
+    assert {each.barriers for each in alone} == {True, False}
+    assert verify(plan).ok
+
+
 def test_a_collective_that_starts_later_is_waited_for():
     _, _, plan = planned("optical:4,2", 4_000_000, 600_000, 600_000, starts=(0.5, 0.0, 0.0))
     assert verify(plan).ok and plan.start_s[plan.workload.chunk_collective[plan.chunk] == 0].min() >= 0.5

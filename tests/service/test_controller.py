@@ -151,6 +151,24 @@ def test_a_port_that_fails_is_told_and_the_network_loses_it(cluster):
     client.delete_network("fabric")
 
 
+def test_a_job_that_is_held_no_more_leaves_planes_to_others(tmp_path):
+    served = Served(tmp_path / "data", "--planner", "auto", "--rate", 100_000)
+    client, job = served.client(), {"network": "fabric", "collectives": [{"kind": "alltoall", "size": "1MB"}]}
+    client.put_network("fabric", st.topology("optical:4,2").to_json())
+    client.put_job("holding", job)
+    assert client.plan("holding", wait_s=WAIT_S)["planes"] == [0, 1]
+    client.hold_job("holding")
+    client.put_job("waiting", job)
+    while (said := client.job("waiting"))["status"] == "waiting":
+        pass
+    assert "these have them: 'holding' (2)" in said["reason"]
+    client.accept_plan("holding")
+    while client.job("waiting")["status"] == "refused":
+        pass
+    assert client.plan("waiting", wait_s=WAIT_S)["planes"] == [1] and client.plan("holding")["planes"] == [0]
+    served.stop()
+
+
 def test_a_version_that_the_client_has_is_not_sent_again(cluster):
     cluster.client().plan("first", version=1, wait_s=WAIT_S)
     newest = cluster.client().plan("first")["version"]

@@ -25,6 +25,7 @@ from stretto.runtime.circuits import Circuits
 from stretto.runtime.execute import execute
 from stretto.runtime.local import run_local
 from stretto.runtime.switches import CommandSwitch, SwitchFailed, TimedSwitch
+from stretto.schedule.joining import on_planes
 from stretto.schedule.successive import one_after_another
 from stretto.service.gnmi import Target
 from stretto.service.optical.driver import A_SIDE, B_SIDE, End, PortFailed
@@ -32,6 +33,7 @@ from stretto.service.optical.fabric import Driven, Fabric, fabric_of
 from stretto.service.optical.failing import RemainingSwitch, dead_ports, plan_without, without
 from stretto.service.optical.simulated import SimulatedDriver
 from stretto.service.optical.sonic import SonicDriver
+from stretto.service.together import job_part, plan_beside
 from stretto.topologies import load_topology
 from stretto.verify import verify
 
@@ -260,6 +262,28 @@ def test_collectives_one_after_another_have_right_bytes_on_planes_that_turn_betw
     plan = one_after_another(topology, work, alone)
     assert verify(plan).ok and plan.turns.count
     assert run(plan, fabric_of(on_one_device(device), topology, "fabric.json")) == ({}, [])
+
+
+def test_two_jobs_run_at_once_on_planes_of_their_own_on_one_switch(device):
+    topology, kinds = load_topology(SPEC), {"a": "allreduce", "b": "alltoall"}
+    alone = [
+        run_planner("swot", part, Workload((make_collective(kind, part, 4096),)))
+        for p, kind in enumerate(kinds.values())
+        for part in [on_planes(topology, np.array([p], dtype=np.int32))]
+    ]
+    collectives = [plan.workload.collectives[0] for plan in alone]
+    planes = {"a": (0,), "b": (1,)}
+    whole = plan_beside(topology, collectives, alone, "quick", {"a": [0], "b": [1]}, planes)
+    parts = [job_part(whole, [number]) for number in range(2)]
+    fabrics = [fabric_of(on_one_device(device), topology, "fabric.json") for _ in parts]
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(run, parts, fabrics)) == [({}, [])] * 2
+    own = [{f"{4 * p + i}{side}" for i in range(1, 5) for side in "AB"} for p in range(2)]
+    touched = [{end for key in (*deletes, *adds) for end in key.split("-")} for deletes, adds in device.sets]
+    assert all(
+        any(ends <= each for each in own) for ends in touched
+    )  # a turn of one job touches no circuit of the other
+    assert all(any(ends <= each for ends in touched) for each in own)
 
 
 def test_a_port_that_fails_ends_the_run_by_its_name_and_leads_to_a_plan_without_it(device):

@@ -230,26 +230,115 @@ def test_a_network_on_which_nothing_can_be_decided_keeps_no_other_from_its_plans
     assert event["jobs"] == {"a": 1, "c": 1}
 
 
-def test_one_job_has_the_planes_of_a_network_and_its_collectives_follow_one_another(tmp_path):
-    controller, fabric = Controller(tmp_path, planner="auto"), st.topology("optical:4,2")
-    controller.write(networks.put_network, "fabric", fabric, controller.now)
-    three = [
-        {"kind": "allreduce", "size": "4MB"},
-        {"kind": "alltoall", "size": "1MB"},
-        {"kind": "allgather", "size": "1MB"},
-    ]
-    controller.put("z", {"network": "fabric", "collectives": three})
+ON_PLANES = [
+    {"kind": "allreduce", "size": "4MB"},
+    {"kind": "alltoall", "size": "1MB"},
+    {"kind": "allgather", "size": "1MB"},
+]
+
+
+def on_planes(path, spec="optical:4,2"):
+    """A controller with a network of optical planes."""
+    controller = Controller(path, planner="auto")
+    controller.write(networks.put_network, "fabric", st.topology(spec), controller.now)
+    return controller
+
+
+def put_one(controller, name, *collectives):
+    """One more job, a second after the one before."""
+    controller.put(name, {"network": "fabric", "collectives": [*collectives]})
     controller.now += 1
-    controller.put("a", {"network": "fabric", "collectives": three[1:]})
-    (event,) = controller.work()
-    assert event["jobs"] == {"z": 1}
-    assert event["refused"] == {"a": "job 'z' has the optical planes of network 'fabric', which one job turns at a time: "
-                                     "give this job a network of its own, with other planes, or end that one"}  # fmt: skip
+
+
+def planes_of(controller, *names):
+    """By job the planes that its plan uses, which is verified, and those that it was made for."""
+    found = {}
+    for name in names:
+        plan = controller.plan(name)
+        said = json.loads(controller.read(published.published_plan, name).facts)
+        assert verify(plan).ok and plan.topology.name == "optical:4,2" and len(plan.topology.planes) == 2
+        assert {*plan.plane.tolist()} <= {*said["planes"]}
+        found[name] = said["planes"]
+    return found
+
+
+def test_the_collectives_of_a_job_on_planes_follow_one_another(tmp_path):
+    controller = on_planes(tmp_path)
+    put_one(controller, "z", *ON_PLANES)
+    assert controller.work()[-1]["jobs"] == {"z": 1}
     plan = controller.plan("z")
     assert verify(plan).ok and [c.kind for c in plan.workload.collectives] == ["allreduce", "alltoall", "allgather"]
+    assert {*plan.plane.tolist()} == {0, 1}
+
+
+def test_jobs_on_one_network_of_planes_have_planes_of_their_own(tmp_path):
+    controller = on_planes(tmp_path)
+    put_one(controller, "z", *ON_PLANES)
+    controller.work()
+    put_one(controller, "a", *ON_PLANES[1:])
+    put_one(controller, "late", *ON_PLANES[1:])
+    (event,) = controller.work()
+    assert event["jobs"] == {"a": 1, "z": 2} and planes_of(controller, "a", "z") == {"a": [1], "z": [0]}
+    assert event["refused"] == {"late": "none of the 2 optical planes is left: a plane serves one job at a time, and these "
+                                        "have them: 'a' (1), 'z' (1). Give this job a network of its own, with other "
+                                        "planes, or end one of those jobs"}  # fmt: skip
+    whole = controller.read(published.find_plan, controller.read(published.last_decision, "fabric").digest)
+    assert verify(whole).ok and len(whole.workload.collectives) == 5
+    assert controller.work() == []  # what was dealt is dealt again
     controller.write(jobs.delete_job, "z")
     (event,) = controller.work()
-    assert event["jobs"] == {"a": 1} and event["refused"] == {}
+    assert event["jobs"] == {"late": 1} and event["refused"] == {}
+    assert planes_of(controller, "a", "late") == {"a": [1], "late": [0]}
+
+
+def test_a_job_that_is_alone_again_gets_all_planes_if_that_gains_enough(tmp_path):
+    controller = on_planes(tmp_path)
+    for name in ("a", "b"):
+        put_one(controller, name, *ON_PLANES[1:])
+    controller.work()
+    controller.write(jobs.delete_job, "a")
+    (event,) = controller.work()
+    assert event["jobs"] == {"b": 2} and "jobs without a plan any more: a; mean completion" in event["why"]
+    assert planes_of(controller, "b") == {"b": [0, 1]}
+
+
+def test_a_job_that_is_held_keeps_its_planes(tmp_path):
+    controller = on_planes(tmp_path)
+    put_one(controller, "a", *ON_PLANES)
+    controller.work()
+    controller.write(holding.hold_job, "a", "alice", controller.now)
+    put_one(controller, "b", *ON_PLANES[1:])
+    (event,) = controller.work()
+    assert event["jobs"] == {} and event["refused"].keys() == {"b"} and planes_of(controller, "a") == {"a": [0, 1]}
+    controller.write(holding.accept_plan, "a", None, False, controller.now)
+    (event,) = controller.work()
+    assert event["jobs"] == {"a": 2, "b": 1} and planes_of(controller, "a", "b") == {"a": [0], "b": [1]}
+
+
+def test_a_job_that_is_held_while_planes_are_dealt_keeps_them(tmp_path, monkeypatch):
+    controller = on_planes(tmp_path)
+    put_one(controller, "a", *ON_PLANES)
+    controller.work()
+    put_one(controller, "b", *ON_PLANES[1:])
+    decide = Publishing.decide
+
+    def held_meanwhile(self, *arguments):
+        controller.write(holding.hold_job, "a", "alice", controller.now)
+        return decide(self, *arguments)
+
+    monkeypatch.setattr(Publishing, "decide", held_meanwhile)
+    (event,) = controller.work()
+    assert event["jobs"] == {} and event["refused"].keys() == {"b"} and planes_of(controller, "a") == {"a": [0, 1]}
+
+
+def test_a_job_that_cannot_be_planned_leaves_its_planes_to_others(tmp_path):
+    controller = on_planes(tmp_path)
+    put_one(controller, "a", {"kind": "allreduce", "size": 4})  # fewer bytes than planners for planes divide
+    put_one(controller, "b", *ON_PLANES[1:])
+    controller.work()
+    decided = controller.read(published.last_decision, "fabric")
+    assert json.loads(decided.refused).keys() <= {"a"}
+    assert sum(map(len, planes_of(controller, *json.loads(decided.jobs)).values())) == 2
 
 
 def test_a_job_on_planes_gets_a_plan_without_a_port_that_failed(tmp_path):

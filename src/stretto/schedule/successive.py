@@ -58,7 +58,7 @@ def one_after_another(topology: Topology, workload: Workload, plans: Sequence[Pl
     dst, route = (Ragged.concatenate([getattr(plans[k], name) for k in order]) for name in ("dst", "route"))
     return make_plan(
         topology, work, "timed", **joined, dst=dst, route=route,
-        depends=Ragged.concatenate(depends), turns=Turns.of(turns), barriers=any(plan.barriers for plan in plans),
+        depends=Ragged.concatenate(depends), turns=Turns.of(turns), barriers=all(plan.barriers for plan in plans),
         meta={"order": order, "alone_s": alone_s},
     )  # fmt: skip
 

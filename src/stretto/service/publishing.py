@@ -33,12 +33,13 @@ from .published import (
     last_decision,
     note_outcome,
     plan_row,
+    planes_of_plan,
     publish,
     published_plan,
 )
 from .requests import digest_of, job_document, together_document
 from .states import State, Task
-from .together import job_part, plan_together
+from .together import job_part, plan_beside, plan_together
 from .weighing import mean_s
 
 MOST_NAMED = 5
@@ -106,7 +107,10 @@ def plan_of_tasks(state: State, tasks: Sequence[Task], alone: Sequence[Planned],
     for digest, plan in zip(digests, plans, strict=True):
         if digest not in alone_s:
             alone_s[digest] = float(simulate(plan).completions_s[0])
-    plan = plan_together(state.topology, collectives, plans, effort)
+    if state.planes:
+        plan = plan_beside(state.topology, collectives, plans, effort, numbers, state.planes)
+    else:
+        plan = plan_together(state.topology, collectives, plans, effort)
     times_s = [alone_s[digest] for digest in digests]
     return Whole(plan, digest_of(request), request, numbers, times_s, [each.bound_s for each in alone])
 
@@ -144,7 +148,7 @@ class Publishing:
         name = state.network.name
         with self._database.read() as connection:
             verdict = self._verdict(connection, state, whole, effort)
-            parts = self._parts(connection, whole) if whole is not None and verdict.publishes else {}
+            parts = self._parts(connection, state, whole) if whole is not None and verdict.publishes else {}
         stored = Stored.of(whole.plan) if whole is not None and verdict.publishes else None
         versions: dict[str, int] = {}
         proposed: dict[str, int] = {}
@@ -154,6 +158,9 @@ class Publishing:
                     return False
             except Missing:
                 return False
+            held, unchanged = held_jobs(connection), {job.name: job.version for job in all_jobs(connection, name)}
+            if state.planes and (held.keys() & state.jobs.keys(), unchanged) != (state.held, state.versions):
+                return False  # planes are dealt by who is there and who is held
             now, before = self._clock(), last_decision(connection, name, published=True)
             if whole is not None and stored is not None:
                 facts = {"jobs": whole.numbers, "mean_completion_s": verdict.after_s, "link_use": whole.link_use}
@@ -164,12 +171,11 @@ class Publishing:
                 "refused": json.dumps(refused), "digest": whole.digest if whole else "", "published": verdict.publishes,
                 "before_s": verdict.before_s, "after_s": verdict.after_s, "why": verdict.why, "at": now,
             })  # fmt: skip
-            held, waiting = held_jobs(connection), proposed_plans(connection)
+            waiting = proposed_plans(connection)
             for job in held.keys() & waiting.keys() & (whole.numbers.keys() if whole else {}) - parts.keys():
                 # the plan that the job has would be proposed; or it is better than any, and nobody has this proposal's
                 if verdict.publishes or before is None or waiting[job].decision > before.id:
                     withdraw(connection, job)
-            unchanged = {job.name: job.version for job in all_jobs(connection, name)}
             for job, part in parts.items():
                 job_version = state.jobs[job].version
                 if unchanged.get(job) != job_version:
@@ -210,17 +216,19 @@ class Publishing:
             return Verdict(False, f"{words}: {least}, so jobs keep their plans", before_s, after_s)
         return Verdict(True, f"{words}, a gain of {100 * gain:.1f} %", before_s, after_s)
 
-    def _parts(self, connection: Connection, whole: Whole) -> dict[str, Part]:
+    def _parts(self, connection: Connection, state: State, whole: Whole) -> dict[str, Part]:
         """By job its part of a plan, where that differs from what the job has."""
         completions_s = whole.timeline.completions_s
         parts = {}
         for job, numbers in whole.numbers.items():
             plan = job_part(whole.plan, numbers)
             before = published_plan(connection, job)
-            if before is not None and before.content == plan.digest():
+            planes = state.planes.get(job, ())
+            had = planes_of_plan(connection, job, len(state.topology.planes))
+            if before is not None and before.content == plan.digest() and had == planes:
                 continue
             times_s = [float(completions_s[number]) for number in numbers]
-            facts = {
+            facts: dict[str, Any] = {
                 "transfers": plan.transfer_count,
                 "collectives": [
                     {"kind": c.kind, "size_bytes": c.size_bytes, "ranks": len(c.ranks), "start_s": c.start_s,
@@ -229,6 +237,8 @@ class Publishing:
                     for c, time_s, number in zip(plan.workload.collectives, times_s, numbers, strict=True)
                 ],
             }  # fmt: skip
+            if planes:
+                facts |= {"planes": list(planes), "planes_in_all": len(state.topology.planes)}
             request, changed = job_document(whole.digest, numbers), _changed(before, times_s)
             was = None if before is None else int(before.job_version)
             parts[job] = Part(job, Stored.of(plan), request, facts, changed, was)

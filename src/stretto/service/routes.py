@@ -203,6 +203,7 @@ def post_accept(call: Call) -> Answer:
         version = holding.accept_plan(connection, name, seen, holds_on, time.time())
         held = holding.held_jobs(connection).get(name)
     call.instance.tell([name])
+    call.instance.kick()  # a job that is held no more may leave optical planes to others
     return Answer(data={"name": name, "published": version, "hold": None if held is None else vars(held)})
 
 

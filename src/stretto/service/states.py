@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 
+import numpy as np
 from sqlalchemy import Connection
 
 from ..choose.requests import code_digest
 from ..model.collective import Collective
 from ..model.errors import StrettoError
 from ..model.topology import Topology
+from ..schedule.joining import on_planes
 from ..topologies.files import topology_from_json
 from .documents import planned_network
+from .holding import held_jobs
 from .jobs import JobVersion, all_jobs
 from .networks import NetworkVersion, network
+from .planes import Applicant, deal
+from .published import planes_of_plan, refusal_reasons
 from .requests import Alone, digest_of
 
 
@@ -35,6 +40,8 @@ class State:
         topology: as it is planned on.
         tasks: of all jobs by name, each job's in its order.
         refused: by job, why it has none.
+        held: the jobs that are held, where there are optical planes.
+        planes: by job the optical planes that it has, and its tasks are planned on; empty where there are no planes.
     """
 
     network: NetworkVersion
@@ -44,33 +51,36 @@ class State:
     tasks: list[Task]
     refused: dict[str, str]
     digest: str
+    held: Set[str]
+    planes: dict[str, tuple[int, ...]]
 
-    def without(self, refused: dict[str, str]) -> tuple[list[Task], dict[str, str]]:
-        """The tasks of jobs that can be planned, and by job why the others cannot.
+    @property
+    def versions(self) -> dict[str, int]:
+        """By job its version."""
+        return {name: job.version for name, job in self.jobs.items()}
 
-        A job cannot where one of its requests is refused, or where another job has the network's optical planes.
+    def without(self, refused: Mapping[str, str]) -> tuple[list[Task], dict[str, str]]:
+        """The tasks of jobs that can be planned, and by job why the others cannot: one of its requests is refused.
 
         Args:
             refused: by digest of a request for a plan alone.
         """
-        reasons = dict(self.refused)
-        for task in self.tasks:
-            for alone in task.alone.values():
-                if alone.digest in refused and task.job not in reasons:
-                    reasons[task.job] = f"{task.collective.title}: {refused[alone.digest]}"
-        left = [task for task in self.tasks if task.job not in reasons]
-        if self.topology.planes and left:
-            # each job turns planes by itself, so two on the same planes would end each other's circuits
-            first = min(
-                (self.jobs[task.job] for task in left), key=lambda job: (not job.plan_version, job.at, job.name)
-            )
-            words = (
-                f"job {first.name!r} has the optical planes of network {self.network.name!r}, which one job turns at a "
-                "time: give this job a network of its own, with other planes, or end that one"
-            )
-            reasons |= dict.fromkeys((task.job for task in left if task.job != first.name), words)
-            left = [task for task in left if task.job == first.name]
-        return left, reasons
+        reasons = dict(self.refused) | refused_jobs(self.tasks, refused)
+        return [task for task in self.tasks if task.job not in reasons], reasons
+
+
+def refused_jobs(tasks: Iterable[Task], refused: Mapping[str, str]) -> dict[str, str]:
+    """By job why it cannot be planned, for those of which a request is refused.
+
+    Args:
+        refused: by digest of a request for a plan alone.
+    """
+    reasons: dict[str, str] = {}
+    for task in tasks:
+        for alone in task.alone.values():
+            if alone.digest in refused and task.job not in reasons:
+                reasons[task.job] = f"{task.collective.title}: {refused[alone.digest]}"
+    return reasons
 
 
 @dataclass
@@ -86,6 +96,7 @@ class States:
     planner: str = "auto"
     _networks: dict[str, tuple[object, Topology, str]] = field(default_factory=dict)
     _tasks: dict[str, tuple[object, list[Task] | str]] = field(default_factory=dict)
+    _parts: dict[tuple[str, tuple[int, ...]], tuple[Topology, str]] = field(default_factory=dict)
 
     def read(self, connection: Connection, name: str) -> State:
         """The state of a network."""
@@ -99,6 +110,11 @@ class States:
                 refused[job.name] = found
             else:
                 tasks += found
+        planes: dict[str, tuple[int, ...]] = {}
+        held = held_jobs(connection).keys() & {job.name for job in known} if topology.planes else set()
+        if topology.planes:
+            tasks, planes, without = self._on_own_planes(connection, known, tasks, topology, held)
+            refused |= without
         said = [
             name,
             current.version,
@@ -106,8 +122,65 @@ class States:
             self.efforts,
             self.planner,
             code_digest(),
+            planes,
         ]
-        return State(current, {job.name: job for job in known}, topology, digest, tasks, refused, digest_of(said))
+        jobs = {job.name: job for job in known}
+        return State(current, jobs, topology, digest, tasks, refused, digest_of(said), held, planes)
+
+    def _on_own_planes(
+        self,
+        connection: Connection,
+        known: Sequence[JobVersion],
+        tasks: Sequence[Task],
+        topology: Topology,
+        held: Set[str],
+    ) -> tuple[list[Task], dict[str, tuple[int, ...]], dict[str, str]]:
+        """Deal the planes of a network to its jobs.
+
+        Returns:
+            the tasks of jobs that have planes, on these alone; the planes by job; and by job why it has none.
+        """
+        reasons: dict[str, str] = {}
+        applicants = []
+        for job in sorted(known, key=lambda job: (not job.plan_version, job.at, job.name)):
+            collectives = [task.collective for task in tasks if task.job == job.name]
+            has = planes_of_plan(connection, job.name, len(topology.planes))
+            if collectives or (has and job.name in held):
+                applicants.append(Applicant.of(job.name, collectives, topology, has, job.name in held))
+        while True:
+            planes = deal(applicants, len(topology.planes))
+            own = [
+                self._on_planes(task, planes[task.job])
+                for task in tasks
+                if task.job in planes and task.job not in reasons
+            ]
+            digests = [alone.digest for task in own for alone in task.alone.values()]
+            failed = refused_jobs(own, refusal_reasons(connection, digests))
+            if not failed:
+                break
+            reasons |= failed  # its planes are for others
+            applicants = [job for job in applicants if job.keeps or job.name not in failed]
+        shown = ", ".join(f"{name!r} ({len(own)})" for name, own in sorted(planes.items()))
+        words = (
+            f"none of the {len(topology.planes)} optical planes is left: a plane serves one job at a time, and these "
+            f"have them: {shown}. Give this job a network of its own, with other planes, or end one of those jobs"
+        )
+        reasons |= {job.name: words for job in applicants if job.name not in planes}
+        return own, planes, reasons
+
+    def _on_planes(self, task: Task, planes: tuple[int, ...]) -> Task:
+        """A task on some planes of its network."""
+        alone = {}
+        for effort, asked in task.alone.items():
+            if len(planes) == len(asked.topology.planes):
+                return task
+            key = asked.topology_digest, planes
+            if key not in self._parts:
+                part = on_planes(asked.topology, np.array(planes, dtype=np.int32))
+                self._parts[key] = part, digest_of(part.to_json())
+            topology, digest = self._parts[key]
+            alone[effort] = replace(asked, topology=topology, topology_digest=digest)
+        return replace(task, alone=alone)
 
     def _network(self, current: NetworkVersion, known: Sequence[JobVersion]) -> tuple[Topology, str]:
         targets = tuple(job.job.target for job in known)

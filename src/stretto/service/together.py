@@ -5,14 +5,14 @@ Every plan that comes out of here has passed the verifier. No plan depends on an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from ..choose.exportable import exportable
 from ..model.collective import Collective, Workload
-from ..model.errors import StrettoError
+from ..model.errors import StrettoError, Unsupported
 from ..model.part_plans import part_of
 from ..model.plan import Plan
 from ..model.symmetric import SymmetricPlan
@@ -21,8 +21,10 @@ from ..model.topology import Topology
 from ..planners import Request, run_planner
 from ..planners.jobs import together as put_together
 from ..schedule.effort import Budget, steps_of
+from ..schedule.joining import on_all_planes
 from ..schedule.kept import Kept
 from ..schedule.moments import from_zero, moved
+from ..schedule.side_by_side import side_by_side
 from ..schedule.successive import one_after_another
 from ..verify import verify
 from .numbering import links_there
@@ -59,7 +61,7 @@ def _on(plan: Plan, topology: Topology) -> Plan:
 def plan_together(topology: Topology, collectives: Sequence[Collective], alone: Sequence[Plan], effort: str) -> Plan:
     """One plan of several collectives, each by its plan alone, with their starts and weights.
 
-    On optical planes they follow one another.
+    On optical planes they follow one another; see :func:`plan_beside` for those of several jobs.
     """
     work = Workload(tuple(collectives))
     if len(collectives) == 1:
@@ -72,6 +74,28 @@ def plan_together(topology: Topology, collectives: Sequence[Collective], alone: 
     budget = Budget(steps_of(effort, len({c.alike for c in collectives})))
     plan = put_together(Request(topology, from_zero(work), SEED, budget), plans)
     return _verified(moved(plan, work))
+
+
+def plan_beside(
+    topology: Topology, collectives: Sequence[Collective], alone: Sequence[Plan], effort: str,
+    numbers: Mapping[str, Sequence[int]], planes: Mapping[str, Sequence[int]],
+) -> Plan:  # fmt: skip
+    """One plan of several jobs at the same time, each on optical planes of its own.
+
+    Args:
+        collectives, alone: as of :func:`plan_together`; each plan is of the network with the planes of its job alone.
+        numbers: by job its collectives; together they are all of them, in order.
+        planes: by job the numbers of its planes.
+    """
+    parts = []
+    for job, own in numbers.items():
+        plan = plan_together(alone[own[0]].topology, [collectives[n] for n in own], [alone[n] for n in own], effort)
+        if len(numbers) == 1 and len(planes[job]) == len(topology.planes):
+            return plan
+        if plan.plane is None:
+            raise Unsupported(f"job {job!r} has a plan over links; beside other jobs it needs one over its planes")
+        parts.append(on_all_planes(plan, topology, np.array(planes[job], dtype=np.int32)))
+    return _verified(side_by_side(topology, parts) if len(parts) > 1 else parts[0])
 
 
 def job_part(plan: Plan, numbers: Sequence[int]) -> Plan:
