@@ -109,3 +109,29 @@ def test_pages_are_told_that_the_database_is_gone_and_that_it_is_back(tmp_path, 
 
     asyncio.run(listened())
     store.database.close()
+
+
+def test_a_client_with_too_many_pages_shuts_out_nobody_else(tmp_path, monkeypatch):
+    store = Store(tmp_path)
+    monkeypatch.setattr("stretto.service.events.MOST_OF_CLIENT", 2)
+    monkeypatch.setattr("stretto.service.events.MOST_LISTENERS", 4)
+
+    async def listened() -> None:
+        pages = {}
+        for name, client in (("first", "a"), ("second", "a"), ("other", "b")):
+            assert not store.events.full(client)
+            pages[name] = store.events.listen(dict, client)
+            await anext(pages[name])
+        assert store.events.full("a") and not store.events.full("b") and not store.events.full("c")
+        await pages["first"].aclose()
+        assert not store.events.full("a")
+        for name in ("c", "d"):
+            pages[name] = store.events.listen(dict, name)
+            await anext(pages[name])
+        assert store.events.full("a") and store.events.full("new")  # the instance has all that it serves
+        store.events.close()
+        for page in pages.values():
+            await page.aclose()
+
+    asyncio.run(listened())
+    store.database.close()
