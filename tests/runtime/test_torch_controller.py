@@ -250,6 +250,27 @@ def test_nonsense_is_said_once_and_no_plan_is_taken(monkeypatch, plan, text, mes
     assert newest == {}
 
 
+def test_a_report_of_a_link_that_changes_waits_for_those_that_change_with_it(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    monkeypatch.setenv("STRETTO_CONTROLLER", "http://127.0.0.1:1")
+    nothing = lambda *_: None  # noqa: E731
+    agent = Agent(Job("train", "net", True), library(), nothing, nothing, nothing, nothing)
+    agent._joined, agent._base, reports = True, dict.fromkeys([(0, 1), (1, 0)], 50e6), []
+    client = type("Client", (), {"report": lambda self, network, said: reports.append(said["links"])})()
+    agent.gave((0, 1), 1, 40e6)
+    agent._send(client)
+    assert reports == [] and agent._due_s() == pytest.approx(module.SETTLE_S)
+    now[0] += module.SETTLE_S / 2
+    agent.gave((1, 0), 0, 40e6)
+    assert agent._due_s() == pytest.approx(module.SETTLE_S / 2)  # it does not wait anew
+    now[0] += module.SETTLE_S
+    agent._send(client)
+    assert [{said["src"] for said in links} for links in reports] == [{"gpu0", "gpu1"}]
+    agent.gave((0, 1), 1, 50e6)
+    assert agent._due_s() == pytest.approx(module.URGENT_S)
+
+
 # --- what links give ------------------------------------------------------------------------------
 
 

@@ -34,6 +34,19 @@ def test_a_link_counts_after_the_holding_time_with_the_median_of_what_it_gave():
     assert found.why == "telemetry: gpu0→gpu1 has 4.5 GB/s instead of 10 GB/s for 2.0 s"
 
 
+def both_ways(now, second_at):
+    """The news of a cable that is halved at 1.0, of whose second direction that is heard later."""
+    heard = [("gpu0", "gpu1", 1.0), ("gpu1", "gpu0", second_at)]
+    return news_of(NET, [], [Sample(src, dst, CAPACITY, 5e9, at) for src, dst, at in heard], now, HOW)
+
+
+def test_with_a_link_that_counts_those_count_that_have_differed_for_half_the_holding_time():
+    assert both_ways(2.9, 1.9).overlay is None  # alone neither has differed for long enough
+    assert [said["src"] for said in both_ways(3.0, 2.0).overlay] == ["gpu0", "gpu1"]
+    late = both_ways(3.0, 2.1)
+    assert ([said["src"] for said in late.overlay], late.again_at) == (["gpu0"], 4.1)
+
+
 def test_a_difference_below_the_threshold_never_counts():
     assert news(100.0, (0.0, 8.1e9)).overlay is None
     assert news(100.0, (0.0, 8.1e9)).again_at == math.inf

@@ -118,6 +118,29 @@ def test_a_link_that_is_slow_for_long_enough_leads_to_a_version_that_says_why(co
     assert json.loads(row.changed)["completions_before_s"] == simulate(controller.plan("a", 1)).completions_s.tolist()
 
 
+def test_plans_for_a_link_that_differs_are_made_before_it_counts(controller):
+    controller.put("a", ALLREDUCE)
+    controller.work()
+    controller.report(1e9)
+    assert controller.work() == []  # for the holding time nothing changes
+    assert [event["event"] for event in controller.events].count("planned") == 1 and controller.again_at == 1002.0
+    assert controller.work() == controller.events == []  # it is planned once
+    controller.now = 1002.0
+    told, published_now = controller.work()
+    assert (told["event"], published_now["event"]) == ("telemetry", "published")
+    assert "planned" not in [event["event"] for event in controller.events]
+    assert controller.plan("a").topology.bandwidth.min() == 1e9
+
+
+def test_nothing_is_planned_ahead_for_a_link_that_is_as_planned_again(controller):
+    controller.put("a", ALLREDUCE)
+    controller.work()
+    controller.report(1e9)
+    controller.now += 1.0
+    controller.report(10e9)
+    assert controller.work() == controller.events == []
+
+
 def test_a_plan_that_gains_too_little_is_not_published_and_the_reason_is_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("STRETTO_KERNELS", "python")
     controller = Controller(tmp_path, least_gain=0.99)

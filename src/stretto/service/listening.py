@@ -3,7 +3,8 @@
 A link begins to differ with a sample that is off by more than the threshold, and ceases with one that is off by less
 than :data:`RELEASE` of it; samples between the two change nothing (hysteresis). Where it differs for the holding time
 without a sample to the contrary, the median of what was reported meanwhile counts. A link that is said to be down
-counts at once; one that was down counts again after the holding time.
+counts at once; one that was down counts again after the holding time. A cable is two links, and a switch many, which
+are reported one after the other: so with the first link that counts those count that have differed for a shorter while.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ from .telemetry.samples import Link, Sample
 
 RELEASE = 0.5
 """Share of the threshold below which a link is as planned again."""
+
+BESIDE = 0.5
+"""Share of the holding time after which a link counts together with another one that counts. Else the first plan would
+be for one direction of a cable, and the other one would have to wait for it (``benchmarks/controller_ddp.py``)."""
 
 NOISE_S = 100e-6
 """Seconds by which a latency may differ besides the threshold."""
@@ -63,11 +68,13 @@ class News:
         overlay: the network's new overlay; None if nothing counts yet.
         why: the reason for people.
         again_at: when a link that differs now will count; infinite if there is none.
+        expected: the overlay if all links that differ now come to count with what they give; None if none does.
     """
 
     overlay: list[dict[str, Any]] | None
     why: str
     again_at: float
+    expected: list[dict[str, Any]] | None = None
 
 
 def news_of(
@@ -83,26 +90,30 @@ def news_of(
     """
     number = links_by_name(base)
     planned = _planned(base, number, overlay)
-    changed: dict[Key, float] = {}
-    words, again_at = [], math.inf
+    off: list[tuple[Key, float, float, float]] = []
     for key, values in _by_link(reported, number, base, planned).items():
         since, while_off = _off(values, planned[key], key[2], how)
-        if not while_off:
-            continue
-        if while_off[-1] == 0:
-            value, ripe_at = 0.0, since
-        else:
-            value, ripe_at = median([v for v in while_off if v > 0]), since + how.hold_s
-        if now < ripe_at:
+        if while_off and while_off[-1] == 0:
+            off.append((key, 0.0, since, since))
+        elif while_off:
+            off.append((key, median([v for v in while_off if v > 0]), since, since + how.hold_s))
+    counts = any(now >= ripe_at for *_, ripe_at in off)
+    changed: dict[Key, float] = {}
+    differs: dict[Key, float] = {}
+    words, again_at = [], math.inf
+    for key, value, since, ripe_at in off:
+        differs[key] = float(f"{value:.3g}")
+        if now < ripe_at and not (counts and now >= since + BESIDE * how.hold_s):
             again_at = min(again_at, ripe_at)
             continue
-        changed[key] = float(f"{value:.3g}")
+        changed[key] = differs[key]
         words.append(_words(key, planned[key], changed[key], now - since))
+    expected = _laid_over(base, number, planned | differs, how) if differs else None
     if not changed:
-        return News(None, "", again_at)
+        return News(None, "", again_at, expected)
     more = f" and {len(words) - MOST_NAMED} more" if len(words) > MOST_NAMED else ""
     why = f"telemetry: {'; '.join(words[:MOST_NAMED])}{more}"
-    return News(_laid_over(base, number, planned | changed, how), why, again_at)
+    return News(_laid_over(base, number, planned | changed, how), why, again_at, expected)
 
 
 def _planned(base: Topology, number: Mapping[Link, int], overlay: Sequence[Mapping[str, Any]]) -> dict[Key, float]:

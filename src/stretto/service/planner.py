@@ -31,7 +31,7 @@ from ..model.plan import Plan
 from .database import Database, DatabaseGone, NotLeader
 from .keeping import Keep, forget, sizes
 from .listening import Sensitivity, news_of
-from .networks import base_of, lay_over, network, network_names, samples_since
+from .networks import Missing, base_of, lay_over, network, network_names, samples_since
 from .published import (
     Stored,
     bounds_of,
@@ -114,11 +114,14 @@ class Planner:
         self._done: dict[str, tuple[str, int]] = {}  # by network the last state, and how many efforts it has had
         self._plans: dict[str, Plan] = {}  # by digest of the request, the one used last at the end
         self._absurd: set[str] = set()  # overlays that leave no network
+        self._expected: dict[
+            str, list[dict[str, Any]]
+        ] = {}  # by network the overlay that it will have, if links stay so
 
     def work(self) -> float:
         """Do all that is to be done, and then forget what is old; the moment at which there is more to do."""
         again_at = self.listen()
-        while self.step():
+        while self.step() or self.plan_ahead():
             again_at = self.listen()
         now = self._clock()
         if now >= self._forget_at:
@@ -132,6 +135,7 @@ class Planner:
         again_at, how, now = math.inf, self._settings.sensitivity, self._clock()
         with self._database.read() as connection:
             names = [name for name, _ in network_names(connection)]
+        self._expected.clear()
         for name in names:
             with self._database.read() as connection:
                 current = network(connection, name)
@@ -141,6 +145,8 @@ class Planner:
                 continue
             news = news_of(base, current.overlay, reported, now, how)
             again_at = min(again_at, news.again_at)
+            if news.overlay is None and news.expected is not None:
+                self._expected[name] = news.expected
             if news.overlay is None or (said := json.dumps([name, news.overlay])) in self._absurd:
                 continue
             with self._database.write(self._term) as connection:
@@ -162,6 +168,26 @@ class Planner:
         for stage in range(len(self._settings.efforts)):
             for name in names:
                 if self._advance(name, stage):
+                    return True
+        return False
+
+    def plan_ahead(self) -> bool:
+        """Plan one collective alone for links that differ, but do not count yet; False if there is nothing to plan.
+
+        If they come to count with what they give now, their plans are there, and can be published at once.
+        """
+        effort = self._settings.efforts[0]
+        for name, overlay in self._expected.items():
+            with self._database.read() as connection:
+                try:
+                    tasks = self._states.expected(connection, name, overlay)
+                except (Missing, InputError):  # it is gone; or no link would be left
+                    continue
+                digests = [task.alone[effort].digest for task in tasks]
+                known = has_plans(connection, digests) | refusal_reasons(connection, digests).keys()
+            for task in tasks:
+                if task.alone[effort].digest not in known:
+                    self._plan_alone(task, effort)
                     return True
         return False
 

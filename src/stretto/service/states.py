@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from sqlalchemy import Connection
@@ -17,7 +18,7 @@ from ..topologies.files import topology_from_json
 from .documents import planned_network
 from .holding import held_jobs
 from .jobs import JobVersion, all_jobs
-from .networks import NetworkVersion, network
+from .networks import NetworkVersion, base_of, network, under
 from .planes import Applicant, deal
 from .published import planes_of_plan, refusal_reasons
 from .requests import Alone, digest_of
@@ -96,6 +97,7 @@ class States:
     planner: str = "auto"
     _networks: dict[str, tuple[object, Topology, str]] = field(default_factory=dict)
     _tasks: dict[str, tuple[object, list[Task] | str]] = field(default_factory=dict)
+    _expected: dict[str, tuple[object, list[Task]]] = field(default_factory=dict)
     _parts: dict[tuple[str, tuple[int, ...]], tuple[Topology, str]] = field(default_factory=dict)
 
     def read(self, connection: Connection, name: str) -> State:
@@ -126,6 +128,23 @@ class States:
         ]
         jobs = {job.name: job for job in known}
         return State(current, jobs, topology, digest, tasks, refused, digest_of(said), held, planes)
+
+    def expected(self, connection: Connection, name: str, overlay: list[dict[str, Any]]) -> list[Task]:
+        """The tasks of a network's jobs if telemetry came to change it so; none where there are optical planes.
+
+        Raises:
+            InputError: no link would be left.
+        """
+        current, known = network(connection, name), all_jobs(connection, name)
+        key = current.version, current.at, overlay, [(job.name, job.version, job.at) for job in known]
+        if self._expected.get(name, (None, []))[0] != key:
+            document = under(base_of(connection, current), overlay).to_json()
+            changed = topology_from_json(document, f"network {name}")
+            topology = planned_network(changed, tuple(job.job.target for job in known))
+            digest = digest_of(topology.to_json())
+            made = [] if topology.planes else [self._made(job, topology, digest) for job in known]
+            self._expected[name] = key, [task for tasks in made if not isinstance(tasks, str) for task in tasks]
+        return self._expected[name][1]
 
     def _on_own_planes(
         self,

@@ -8,6 +8,7 @@ the controller is gone, this is said once, and the group goes on with the plans 
 
 from __future__ import annotations
 
+import math
 import statistics
 import threading
 import time
@@ -39,6 +40,10 @@ REPORT_S = 5.0
 
 URGENT_S = 0.2
 """Seconds between two reports of links that change."""
+
+SETTLE_S = 0.05
+"""Seconds that a report waits after the first link that has changed: both directions of a cable become slow in the same
+collective, and other ranks tell of theirs a little later (``benchmarks/controller_ddp.py``)."""
 
 URGENT = 0.15
 """Share by which what a link gives must differ from what was reported last to be reported at once."""
@@ -91,7 +96,7 @@ class Agent:
         self._sent: dict[Link, float] = {}
         self._numbers: dict[int, tuple[int, int]] = {}
         self._times: list[tuple[tuple[int, int], float]] = []
-        self._reported_at = -REPORT_S
+        self._reported_at, self._changed_at = -REPORT_S, math.inf  # infinite: nothing has changed since the last report
         self._network = ""
         self._said: set[str] = set()
         # links that are dead, which the controller has not been told
@@ -299,7 +304,11 @@ class Agent:
             return 0.0
         if not self._rates and not self._times:
             return None
-        return max(0.0, self._reported_at + (URGENT_S if self._urgent() else REPORT_S) - time.monotonic())
+        now = time.monotonic()
+        if not self._urgent():
+            return max(0.0, self._reported_at + REPORT_S - now)
+        self._changed_at = min(self._changed_at, now)
+        return max(0.0, self._reported_at + URGENT_S - now, self._changed_at + SETTLE_S - now)
 
     def _urgent(self) -> bool:
         """Whether some link gives something else than was reported last."""
@@ -317,7 +326,7 @@ class Agent:
             rates = {link: max(seen.values()) for link, seen in self._rates.items() if link in self._base}
             self._rates.clear()
         times, self._times = self._times, []
-        self._reported_at = time.monotonic()
+        self._reported_at, self._changed_at = time.monotonic(), math.inf
         rates = {link: min(rate, self._base[link]) for link, rate in rates.items()}
         slow = {link for link, rate in rates.items() if rate < SLOW * self._sent.get(link, self._base[link])}
         pairs = max((pair_count(given.plan) for given in self.newest.values()), default=len(rates))
