@@ -15,7 +15,7 @@ from stretto import emulator  # noqa: E402
 from stretto.choose.dead_links import connects, without_pairs  # noqa: E402
 from stretto.choose.library import Library, joined_by_one_switch  # noqa: E402
 from stretto.choose.requests import Shape  # noqa: E402
-from stretto.model.errors import PeerFailed, Unsupported  # noqa: E402
+from stretto.model.errors import InputError, PeerFailed, Unsupported  # noqa: E402
 from stretto.model.kinds import KINDS  # noqa: E402
 from stretto.topologies import load_topology  # noqa: E402
 from stretto.torch.relays import first_hops  # noqa: E402
@@ -43,7 +43,7 @@ class Job:
         self.places, self.nodes = places, host_nodes
         self.calls: list[list[str | None]] = [[] for _ in range(RANKS)]
         self.plans: list = []
-        self.after: list[str] = []
+        self.detours = 0
         self.barrier, self.store = threading.Barrier(RANKS), torch.distributed.HashStore()
 
     def cut(self, a: int, b: int) -> None:
@@ -79,10 +79,30 @@ class Job:
             if r == 0:
                 use = next(iter(group._collectives.plans._uses.values()), None)
                 self.plans.append(None if use is None or use.recipe is None else use.recipe.program.plan)
+        if self.calls[r][-1] is None:
+            self.go_on_by_detours(r, group)
         if r == 0 and self.calls[0][-1] is None:
             with pytest.raises(Unsupported, match="rank 1 cannot be reached: the link of ranks 0 and 1 is dead"):
                 group.send([torch.zeros(1)], 1)
         group.abort()
+
+    def go_on_by_detours(self, r: int, group) -> None:
+        """What goes straight between ranks elsewhere works without the link of two of them, too."""
+        counts = [[(2 * a + b) % 4 for b in range(RANKS)] for a in range(RANKS)]  # rank a sends so many to rank b
+        sent = [torch.arange(n, dtype=torch.float32) + 100 * r + 10 * b for b, n in enumerate(counts[r])]
+        came = [torch.full((counts[a][r],), -1.0) for a in range(RANKS)]
+        group.alltoall(came, sent).wait()
+        for a, found in enumerate(came):
+            assert torch.equal(found, torch.arange(counts[a][r], dtype=torch.float32) + 100 * a + 10 * r)
+        wrong = [torch.zeros(4 if (a, r) == (0, 1) else n) for a, n in enumerate(counts[a][r] for a in range(RANKS))]
+        with pytest.raises(InputError, match="rank 0 sends 1 elements to rank 1, which waits for 4"):
+            group.alltoall(wrong, sent).wait()
+        for _ in range(2):
+            group.monitored_barrier(timedelta(seconds=TIMEOUT_S))
+        if r != 1:
+            with pytest.raises(PeerFailed, match=r"Rank 1 failed to pass monitoredBarrier within 0\.5 s"):
+                group.monitored_barrier(timedelta(seconds=0.5))
+        self.detours += 1
 
     def run(self) -> None:
         with ThreadPoolExecutor(RANKS) as pool:
@@ -122,6 +142,25 @@ def test_one_collective_fails_at_all_ranks_and_the_next_goes_another_way_until_n
     for words in said[: len(first)]:
         assert "rank 0: its link with rank 1 is dead" in words or "rank 1: its link with rank 0 is dead" in words
     assert not {(0, 1), (1, 0)} & {*zip(job.plans[6].topology.src.tolist(), job.plans[6].topology.dst.tolist())}
+
+
+@pytest.mark.skipif(emulator.refusal() is not None, reason=str(emulator.refusal()))
+def test_all_to_all_and_monitored_barriers_go_on_by_way_of_others(monkeypatch):
+    monkeypatch.setenv("STRETTO_DEAD_LINK_S", str(SILENT_S))
+    monkeypatch.setenv("STRETTO_TOPOLOGY", SPEC)
+    monkeypatch.setenv("STRETTO_EFFORT", "none")
+    net = load_topology(SPEC)
+
+    class Cut(Job):
+        def next_act(self, number):
+            if number == 1:
+                self.cut(0, 1)
+            return number < 5
+
+    with emulator.built(net) as places:
+        job = Cut(places, net.accelerators.tolist())
+        job.run()
+    assert job.detours == RANKS
 
 
 @pytest.mark.skipif(emulator.refusal() is not None, reason=str(emulator.refusal()))
@@ -173,8 +212,6 @@ def test_plans_without_a_pair_send_nothing_between_its_ranks(spec):
     net = joined_by_one_switch(4) if spec == "switch" else load_topology(spec)
     dead = pairs((1, 2), (0, 3))
     for kind in KINDS:
-        if kind == "alltoall":
-            continue
         for rank in range(4):
             library = Library(net, range(4), rank)
             library.lose(dead)

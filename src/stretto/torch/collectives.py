@@ -18,7 +18,7 @@ from ..choose.dead_links import DeadPairs
 from ..choose.expected import LEAST_BYTES
 from ..choose.library import Library, Recipe
 from ..model.arrays import Int64
-from ..model.kinds import BY_NAME
+from ..model.errors import InputError
 from ..runtime.execute import execute
 from ..runtime.native.engine import Engine
 from ..runtime.native.inputs import Places
@@ -93,6 +93,8 @@ class Collectives:
             return None
         if any(getattr(options.get("op"), "op", options.get("op")) == OPS.AVG for _, options in calls):
             return None
+        if self._library.dead and any(options.get("direct") for _, options in calls):
+            return None  # sizes are exchanged first
         self._look()
         runs: list[Run] = []
         for (kind, held, wanted, elements, timeout_s), options in calls:
@@ -130,7 +132,7 @@ class Collectives:
         operation = getattr(op, "op", op)
         dtype = next(iter((held or wanted).values())).dtype
         key = kind, root, direct, function, operation, dtype, tuple(elements)
-        size = (1 if BY_NAME[kind].pieces == "pair" else max(elements, default=1)) * dtype.itemsize
+        size = (1 if direct else max(elements, default=1)) * dtype.itemsize
         shape = kind, max(size, dtype.itemsize), root, direct
         if at_once and self.plans.waits(*shape):
             return None
@@ -138,7 +140,7 @@ class Collectives:
         job = self._jobs.get(key)
         if job is None or job.recipe is not recipe:
             counts = np.asarray(elements, dtype=np.int64)
-            known = counts[:0] if BY_NAME[kind].pieces == "pair" else counts
+            known = counts[:0] if direct else counts
             reduce = np.add if op is None else reducer(operation, dtype)
             call = code_of(function or kind, operation, dtype, root, known, recipe.digest)
             low, high = recipe.cut.edges(counts)
@@ -187,13 +189,16 @@ class Collectives:
             elements: the number of elements of every piece.
             timeout_s: seconds that it may take.
             op: how pieces are reduced; None for kinds that do not reduce.
-            direct: whether pieces go straight from sender to receiver, since no other rank knows their sizes.
+            direct: whether pieces go straight from sender to receiver, since no other rank knows their sizes. Where the
+                link of some pair is dead, all ranks are told them first, and others pass the pieces of the pair on.
             function: the key of :data:`.calls.FUNCTIONS` for what the caller asked for; the kind by default.
         """
         if self._library.size == 1:
             for p, t in wanted.items():
                 t.copy_(held[p])
             return
+        if direct and self._library.dead:
+            elements, direct = self._all_sizes(elements, timeout_s), False
         operation = getattr(op, "op", op)
         mesh = self._links.mesh()
         job = self._job(
@@ -229,6 +234,26 @@ class Collectives:
                 t.copy_(results[p])
             if operation == OPS.AVG:
                 divide(t, self._library.size)
+
+    def _all_sizes(self, elements: Sequence[int], timeout_s: float) -> list[int]:
+        """The elements of all pieces that ranks send to each other, of which this rank knows its own.
+
+        Raises:
+            InputError: a rank waits for more or less than another one sends it, at all ranks.
+        """
+        n, me = self._library.size, self._library.rank
+        own = torch.tensor(elements, dtype=torch.int64).view(n, n)
+        said = torch.empty(n, 2, n, dtype=torch.int64)
+        self.run(
+            "allgather", {me: torch.stack((own[me], own[:, me])).view(-1)}, dict(enumerate(said.view(n, -1).unbind())),
+            [2 * n] * n, timeout_s,
+        )  # fmt: skip
+        sent, awaited = said[:, 0], said[:, 1].T
+        for source, sink in (sent != awaited).nonzero().tolist():
+            counts = f"{int(sent[source, sink])} elements to rank {sink}, which waits for {int(awaited[source, sink])}"
+            raise InputError(f"rank {source} sends {counts}", "all_to_all")
+        sizes: list[int] = sent.reshape(-1).tolist()
+        return sizes
 
     def renew(self, dead: DeadPairs) -> None:
         """Plan anew for connections without those of some pairs of ranks."""

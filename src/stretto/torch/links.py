@@ -70,6 +70,7 @@ class Links(Meeting):
         self._controller: PlaneController | None = None
         self._messages: dict[int, Messages] = {}
         self._offer = RoadOffer({})
+        self._heard: dict[int, Callable[[bytes], None]] = {}
         self._receive_anew(frozenset())
         self.on_failure: Callable[[PeerFailed], None] | None = None
         """Called when the compiled loop finds that a peer has failed, or a link is found dead."""
@@ -125,6 +126,15 @@ class Links(Meeting):
             raise Unsupported(f"rank {rank} cannot be reached: {dead_words(self.pairs)}")
         return everyone[rank]
 
+    def hear(self, tag: int, listener: Callable[[bytes], None]) -> None:
+        """Call this with each note of that tag (:meth:`.Messages.note`), after connections are made anew, too."""
+        self._heard[tag] = self.inbox.listeners[tag] = listener
+
+    @property
+    def count(self) -> int:
+        """How many ranks there are."""
+        return self._library.size
+
     def here(self) -> list[int]:
         """The ranks on this machine, in order, with this one."""
         self.connect()
@@ -161,6 +171,7 @@ class Links(Meeting):
             pairs: of ranks whose links are dead, so that they have no connection from now on.
         """
         self.pairs, self.inbox = pairs, Inbox()
+        self.inbox.listeners.update(self._heard)
         self.relays = Relays(self._library.rank, self._library.size, pairs, self.inbox, self.everyone)
 
     def failing(self) -> list[int]:
