@@ -57,6 +57,13 @@ def test_a_sample_as_planned_begins_the_holding_time_again():
     assert (found.overlay, found.again_at) == (None, 5.0)
 
 
+def test_samples_on_both_sides_of_what_is_planned_do_not_count_together():
+    values = [(0.0, 5.5e9), (1.0, 3e9), (1.5, 8e9)]  # in the median 5.5 GB/s, for which nobody has to plan anew
+    found = news(3.4, *values, overlay=overlay(5.5e9))
+    assert (found.overlay, found.again_at) == (None, 3.5)
+    assert news(3.5, *values, overlay=overlay(5.5e9)).overlay == overlay(8e9)
+
+
 def test_a_sample_between_release_and_threshold_changes_nothing():
     assert news(3.0, (1.0, 5e9), (2.0, 8.5e9)).overlay is not None  # 15 % off: below the threshold, above the release
     assert news(3.0, (1.0, 8.5e9), (2.0, 8.5e9)).overlay is None

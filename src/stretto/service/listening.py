@@ -151,10 +151,12 @@ def _by_link(
 def _off(
     values: Sequence[tuple[float, float]], planned: float, key: str, how: Sensitivity
 ) -> tuple[float, list[float]]:
-    """Since when the last samples are off, and these; none if the link is as planned."""
+    """Since when the last samples are off to the same side, and these; none if the link is as planned."""
     since = math.inf
     while_off: list[float] = []
     for at, value in values:
+        if while_off and (value > planned) != (while_off[-1] > planned):
+            since, while_off = math.inf, []  # the median of both sides might be what is planned
         if not how.differs(planned, value, key, bool(while_off)):
             since, while_off = math.inf, []
             continue
