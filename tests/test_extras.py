@@ -10,6 +10,7 @@ import pytest
 
 from command_line import stretto
 from stretto import __version__ as stretto_version
+from stretto.cli.compiling import REQUESTS, plan_all
 from stretto.model.errors import Unsupported
 from stretto.model.extras import require
 
@@ -39,6 +40,11 @@ def test_without_extras_the_commands_of_the_readme_work(folder):
         "topologies zoo",
     ):
         assert stretto(*line.split(), cwd=folder).stderr == "", line
+
+
+def test_without_extras_warming_compiles_what_can_be_asked_for(folder, monkeypatch):
+    monkeypatch.setattr("stretto.cli.compiling.ORDERS", ())
+    plan_all(tuple(request for request in REQUESTS if request[0] in ("non-concurrent", "swot")))
 
 
 @pytest.mark.parametrize(

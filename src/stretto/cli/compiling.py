@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from tempfile import TemporaryDirectory
 
-from ..model.errors import StrettoError, Unsupported
+from ..model.errors import NotInstalled, StrettoError, Unsupported
 from . import arguments
 from .output import answer
 from .progress import doing
@@ -55,7 +55,10 @@ ORDERS = (("ndv2:2", "gloo"), ("cloud:aws:us-east-1,gcp:us-central1-a,azure:west
 
 
 def plan_all(requests: tuple[tuple[str, ...], ...]) -> None:
-    """Plan, verify, simulate, bound and lower each request, as ``stretto plan`` and ``run`` do; then find orders."""
+    """Plan, verify, simulate, bound and lower each request, as ``stretto plan`` and ``run`` do; then find orders.
+
+    A request that needs an extra which is not installed is left out: nobody here can ask for it.
+    """
     import numpy as np
 
     from .. import face
@@ -73,7 +76,10 @@ def plan_all(requests: tuple[tuple[str, ...], ...]) -> None:
         if FIRST_LINK_SLOW in options:
             options.remove(FIRST_LINK_SLOW)
             net = replace(net, bandwidth=net.bandwidth / np.where(np.arange(net.link_count) == 0, 2, 1))
-        plan = face.plan(collectives, net, planner=planner, effort="normal", options=given_options(options))
+        try:
+            plan = face.plan(collectives, net, planner=planner, effort="normal", options=given_options(options))
+        except NotInstalled:
+            continue
         plan.verify()
         plan.simulate()
         plan.bound()

@@ -6,6 +6,7 @@
     │                     as programs that use PyTorch expect)
     │   └── Fault         a program of another tool was read, and does not do what it promises
     ├── Unsupported       the request is sound, but this planner or command does not serve it
+    │   └── NotInstalled  it needs an extra that this installation lacks
     ├── Infeasible        no plan exists or none was found within the limits given
     └── PeerFailed        a process that takes part in a run died, stalled or broke the protocol (also a
                           RuntimeError, as programs that use PyTorch expect)
@@ -81,6 +82,10 @@ class Fault(InputError):
 
 class Unsupported(StrettoError):
     """A sound request that this planner, exporter or mode does not serve; says what does."""
+
+
+class NotInstalled(Unsupported):
+    """A request that needs packages of an extra that this installation lacks; says how to install them."""
 
 
 class Infeasible(StrettoError):

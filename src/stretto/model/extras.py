@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-from .errors import Unsupported
+from .errors import NotInstalled
 
 
 def require(extra: str, what: str, *packages: str) -> None:
@@ -15,10 +15,10 @@ def require(extra: str, what: str, *packages: str) -> None:
         what: needs them, in words, for the message.
         packages: by the names of their modules.
     Raises:
-        Unsupported: some are not; says which, and how to install them.
+        NotInstalled: some are not; says which, and how to install them.
     """
     if lacking := [package for package in packages if find_spec(package) is None]:
         verb = "is" if len(lacking) == 1 else "are"
-        raise Unsupported(
+        raise NotInstalled(
             f"{what} needs {', '.join(lacking)}, which {verb} not installed: pip install 'stretto[{extra}]'"
         )
