@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from command_line import stretto
 from stretto import __version__ as stretto_version
+from stretto.choose import requests
 from stretto.cli.compiling import REQUESTS, plan_all
 from stretto.model.errors import Unsupported
 from stretto.model.extras import require
@@ -45,6 +47,18 @@ def test_without_extras_the_commands_of_the_readme_work(folder):
 def test_without_extras_warming_compiles_what_can_be_asked_for(folder, monkeypatch):
     monkeypatch.setattr("stretto.cli.compiling.ORDERS", ())
     plan_all(tuple(request for request in REQUESTS if request[0] in ("non-concurrent", "swot")))
+
+
+def test_without_extras_a_request_has_a_digest_and_another_one_than_with_them(monkeypatch):
+    found, version = requests.code_digest(), metadata.version
+
+    def lacking(package):
+        if package == "ortools":
+            raise metadata.PackageNotFoundError(package)
+        return version(package)
+
+    monkeypatch.setattr(metadata, "version", lacking)
+    assert requests.code_digest.__wrapped__() == (*found[:3], "none", found[4])
 
 
 @pytest.mark.parametrize(

@@ -135,4 +135,12 @@ class PlanRequest:
 @cache
 def code_digest() -> tuple[str, ...]:
     """A digest of the source that decides plans, and the versions of the packages that it uses."""
-    return source_digest(PARTS.__contains__), *map(metadata.version, SOLVERS)
+    return source_digest(PARTS.__contains__), *map(_version, SOLVERS)
+
+
+def _version(package: str) -> str:
+    """The version of a package; "none" where it is not installed, as those of extras may be."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "none"
