@@ -141,6 +141,38 @@ def test_nothing_is_planned_ahead_for_a_link_that_is_as_planned_again(controller
     assert controller.work() == controller.events == []
 
 
+def test_a_link_of_which_nothing_is_reported_any_more_is_tried_again_later_and_later(controller):
+    controller.put("a", ALLREDUCE)
+    controller.work()
+
+    def tried_after(wait_s):
+        """What is told when nothing has come for some seconds, and nothing a second before."""
+        slower(controller, 1e9)
+        assert controller.plan("a").topology.bandwidth.min() == 1e9
+        controller.now += wait_s - 6.0
+        assert controller.work() == []
+        controller.now += 1.0
+        told, given = controller.work()
+        assert given["jobs"] and controller.plan("a").topology.bandwidth.min() == 10e9
+        return told["why"]
+
+    for wait_s in (300, 600, 1200):
+        assert tried_after(wait_s) == f"nothing was reported of gpu0→gpu1 for {wait_s} s: tried again"
+    for _ in range(2):  # it is well for a while
+        controller.report(10e9)
+        controller.now += 400.0
+        controller.work()
+    assert "for 300 s" in tried_after(300)
+
+
+def test_a_link_that_is_down_is_not_tried_again(controller):
+    controller.put("a", ALLREDUCE)
+    controller.report(0.0)
+    controller.work()
+    controller.now += 1e6
+    assert controller.work() == []
+
+
 def test_a_plan_that_gains_too_little_is_not_published_and_the_reason_is_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("STRETTO_KERNELS", "python")
     controller = Controller(tmp_path, least_gain=0.99)

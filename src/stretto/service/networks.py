@@ -7,7 +7,7 @@ What is planned on is the base with the overlay's values; a link that is down is
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,6 +129,19 @@ def lay_over(
     connection.execute(update(networks).where(networks.c.name == current.name).values(version=version))
     _add(connection, current.name, version, current.base, topology.to_json(), overlay, why, now)
     return version
+
+
+def try_again(connection: Connection, current: NetworkVersion, links: Set[Link], why: str, now: float) -> int:
+    """Make a new version of a network in which some links are as an operator gave them; its number.
+
+    What was reported of these links counts no more.
+    """
+    for src, dst in links:
+        connection.execute(delete(telemetry).where(
+            telemetry.c.network == current.name, telemetry.c.src == src, telemetry.c.dst == dst
+        ))  # fmt: skip
+    overlay = [said for said in current.overlay if (said["src"], said["dst"]) not in links]
+    return lay_over(connection, current, overlay, why, now)
 
 
 def under(base: Topology, overlay: Iterable[Mapping[str, Any]]) -> Topology:

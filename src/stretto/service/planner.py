@@ -31,7 +31,7 @@ from ..model.plan import Plan
 from .database import Database, DatabaseGone, NotLeader
 from .keeping import Keep, forget, sizes
 from .listening import Sensitivity, news_of
-from .networks import Missing, base_of, lay_over, network, network_names, samples_since
+from .networks import Missing, base_of, lay_over, network, network_names, samples_since, try_again
 from .published import (
     Stored,
     bounds_of,
@@ -46,6 +46,7 @@ from .publishing import Planned, Publishing, plan_of_tasks
 from .requests import Alone
 from .states import State, States, Task
 from .together import plan_alone
+from .trials import Trials
 
 FORGET_S = 600.0
 """Seconds after which the store forgets again what has been kept long enough, and its sizes are told."""
@@ -114,6 +115,7 @@ class Planner:
         self._done: dict[str, tuple[str, int]] = {}  # by network the last state, and how many efforts it has had
         self._plans: dict[str, Plan] = {}  # by digest of the request, the one used last at the end
         self._absurd: set[str] = set()  # overlays that leave no network
+        self._trials = Trials()
         self._expected: dict[
             str, list[dict[str, Any]]
         ] = {}  # by network the overlay that it will have, if links stay so
@@ -141,6 +143,16 @@ class Planner:
                 current = network(connection, name)
                 reported = samples_since(connection, name, now - how.hold_s - LISTENED_S)
                 base = base_of(connection, current) if reported else None
+            trial = self._trials.due(current, reported, now)
+            again_at = min(again_at, trial.again_at)
+            if trial.links:
+                with self._database.write(self._term) as connection:
+                    if network(connection, name).version != current.version:
+                        continue
+                    version = try_again(connection, current, trial.links, trial.why, now)
+                self._trials.note(name, trial.links)
+                self._tell({"event": "telemetry", "network": name, "version": version, "why": trial.why})
+                continue
             if base is None:
                 continue
             news = news_of(base, current.overlay, reported, now, how)
