@@ -164,9 +164,8 @@ def published_plan(connection: Connection, job: str, version: int | None = None)
     return connection.execute(asked.where(plan_versions.c.version == wanted)).one_or_none()
 
 
-def planes_of_plan(connection: Connection, job: str, count: int) -> tuple[int, ...]:
-    """The optical planes for which a job's newest plan was made; none if that was for a network of another number."""
-    row = published_plan(connection, job)
+def planes_of(row: Row[Any] | None, count: int) -> tuple[int, ...]:
+    """The optical planes for which a published plan was made; none if that was for a network of another number."""
     said = {} if row is None else json.loads(row.facts)
     return tuple(said["planes"]) if said.get("planes_in_all") == count else ()
 

@@ -33,7 +33,7 @@ from .published import (
     last_decision,
     note_outcome,
     plan_row,
-    planes_of_plan,
+    planes_of,
     publish,
     published_plan,
 )
@@ -224,7 +224,7 @@ class Publishing:
             plan = job_part(whole.plan, numbers)
             before = published_plan(connection, job)
             planes = state.planes.get(job, ())
-            had = planes_of_plan(connection, job, len(state.topology.planes))
+            had = planes_of(before, len(state.topology.planes))
             if before is not None and before.content == plan.digest() and had == planes:
                 continue
             times_s = [float(completions_s[number]) for number in numbers]

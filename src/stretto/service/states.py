@@ -20,7 +20,7 @@ from .holding import held_jobs
 from .jobs import JobVersion, all_jobs
 from .networks import NetworkVersion, base_of, network, under
 from .planes import Applicant, deal
-from .published import planes_of_plan, refusal_reasons
+from .published import planes_of, published_plan, refusal_reasons
 from .requests import Alone, digest_of
 
 
@@ -163,7 +163,7 @@ class States:
         applicants = []
         for job in sorted(known, key=lambda job: (not job.plan_version, job.at, job.name)):
             collectives = [task.collective for task in tasks if task.job == job.name]
-            has = planes_of_plan(connection, job.name, len(topology.planes))
+            has = planes_of(published_plan(connection, job.name), len(topology.planes))
             if collectives or (has and job.name in held):
                 applicants.append(Applicant.of(job.name, collectives, topology, has, job.name in held))
         while True:
