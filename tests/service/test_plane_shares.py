@@ -33,6 +33,7 @@ def job(name, load=1.0, has=(), may=ANY, keeps=False):
         ([job("a", may=frozenset())], {"a": (0, 1, 2, 3)}),  # no plane joins all ranks, so it needs all
         ([job("a", may=frozenset()), job("b")], {"a": (0, 1, 2, 3)}),
         ([job("b"), job("a", may=frozenset())], {"b": (0, 1, 2, 3)}),
+        ([job("a", may=frozenset()), job("b", has=(0,), keeps=True)], {"b": (0,)}),
         ([], {}),
     ],
 )

@@ -370,6 +370,20 @@ def test_a_job_that_is_held_keeps_its_planes(tmp_path):
     assert event["jobs"] == {"a": 2, "b": 1} and planes_of(controller, "a", "b") == {"a": [0], "b": [1]}
 
 
+def test_a_job_that_its_client_moves_to_another_network_keeps_no_planes_there(tmp_path):
+    controller = on_planes(tmp_path)
+    controller.write(networks.put_network, "other", st.topology("optical:4,2"), controller.now)
+    put_one(controller, "a", *ON_PLANES[1:])
+    controller.put("b", {"network": "other", "collectives": ON_PLANES[1:]})
+    controller.work()
+    for name in ("a", "b"):
+        controller.write(holding.hold_job, name, "alice", controller.now)
+    put_one(controller, "b", *ON_PLANES[1:])
+    controller.work()
+    decided = controller.read(published.last_decision, "fabric")
+    assert json.loads(decided.refused).keys() == {"b"} and planes_of(controller, "a") == {"a": [0, 1]}
+
+
 def test_a_job_that_is_held_while_planes_are_dealt_keeps_them(tmp_path, monkeypatch):
     controller = on_planes(tmp_path)
     put_one(controller, "a", *ON_PLANES)

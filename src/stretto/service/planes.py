@@ -8,7 +8,7 @@ that they have where their number allows it, and a job that is held keeps all of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,29 +36,27 @@ class Applicant:
 
     @classmethod
     def of(
-        cls, name: str, collectives: Sequence[Collective], topology: Topology, has: Iterable[int], held: bool
+        cls, name: str, collectives: Sequence[Collective], topology: Topology, has: tuple[int, ...], keeps: bool
     ) -> Applicant:
         """A job by its collectives."""
-        own = tuple(sorted(has))
-        joins = [
-            any(np.isin(c.ranks, plane.nodes).all() for c in collectives) for plane in topology.planes
-        ]  # fmt: skip
+        joins = [any(np.isin(c.ranks, plane.nodes).all() for c in collectives) for plane in topology.planes]
         load = sum(c.weight * c.size_bytes for c in collectives)
-        return cls(name, frozenset(np.flatnonzero(joins).tolist()), load, own, held and bool(own))
+        return cls(name, frozenset(np.flatnonzero(joins).tolist()), load, has, keeps)
 
 
 def deal(applicants: Sequence[Applicant], count: int) -> dict[str, tuple[int, ...]]:
     """The planes of each job; a job for which there is none is left out.
 
-    Where no plane joins all ranks of a job, as where each is a line of a grid, it needs all planes.
+    Where no plane joins all ranks of a job, as where each is a line of a grid, it needs all planes, and has none while
+    a held job keeps some.
 
     Args:
         applicants: those that come first have planes first.
         count: of the planes.
     """
-    if applicants and not applicants[0].may and not applicants[0].keeps:
-        return {applicants[0].name: tuple(range(count))}
     held = {job.name: job.has for job in applicants if job.keeps}
+    if applicants and not applicants[0].may and not held:
+        return {applicants[0].name: tuple(range(count))}
     others = [job for job in applicants if job.may and not job.keeps]
     free = frozenset().union(*(job.may for job in others)).difference(*held.values())
     return {name: tuple(sorted(planes)) for name, planes in (held | _deal_free(others, free)).items()}

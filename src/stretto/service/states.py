@@ -163,9 +163,12 @@ class States:
         applicants = []
         for job in sorted(known, key=lambda job: (not job.plan_version, job.at, job.name)):
             collectives = [task.collective for task in tasks if task.job == job.name]
-            has = planes_of(published_plan(connection, job.name), len(topology.planes))
-            if collectives or (has and job.name in held):
-                applicants.append(Applicant.of(job.name, collectives, topology, has, job.name in held))
+            row = published_plan(connection, job.name)
+            has = planes_of(row, len(topology.planes))
+            # what its client has changed gets a new plan even where it is held
+            keeps = bool(has) and job.name in held and row is not None and row.job_version == job.version
+            if collectives or keeps:
+                applicants.append(Applicant.of(job.name, collectives, topology, has, keeps))
         while True:
             planes = deal(applicants, len(topology.planes))
             own = [
