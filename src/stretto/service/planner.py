@@ -116,9 +116,7 @@ class Planner:
         self._plans: dict[str, Plan] = {}  # by digest of the request, the one used last at the end
         self._absurd: set[str] = set()  # overlays that leave no network
         self._trials = Trials()
-        self._expected: dict[
-            str, list[dict[str, Any]]
-        ] = {}  # by network the overlay that it will have, if links stay so
+        self._expected: dict[str, list[dict[str, Any]]] = {}  # by network its overlay if links stay as they are
 
     def work(self) -> float:
         """Do all that is to be done, and then forget what is old; the moment at which there is more to do."""

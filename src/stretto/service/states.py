@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -98,7 +99,6 @@ class States:
     _networks: dict[str, tuple[object, Topology, str]] = field(default_factory=dict)
     _tasks: dict[str, tuple[object, list[Task] | str]] = field(default_factory=dict)
     _expected: dict[str, tuple[object, list[Task]]] = field(default_factory=dict)
-    _parts: dict[tuple[str, tuple[int, ...]], tuple[Topology, str]] = field(default_factory=dict)
 
     def read(self, connection: Connection, name: str) -> State:
         """The state of a network."""
@@ -172,9 +172,7 @@ class States:
         while True:
             planes = deal(applicants, len(topology.planes))
             own = [
-                self._on_planes(task, planes[task.job])
-                for task in tasks
-                if task.job in planes and task.job not in reasons
+                _on_planes(task, planes[task.job]) for task in tasks if task.job in planes and task.job not in reasons
             ]
             digests = [alone.digest for task in own for alone in task.alone.values()]
             failed = refused_jobs(own, refusal_reasons(connection, digests))
@@ -189,20 +187,6 @@ class States:
         )
         reasons |= {job.name: words for job in applicants if job.name not in planes}
         return own, planes, reasons
-
-    def _on_planes(self, task: Task, planes: tuple[int, ...]) -> Task:
-        """A task on some planes of its network."""
-        alone = {}
-        for effort, asked in task.alone.items():
-            if len(planes) == len(asked.topology.planes):
-                return task
-            key = asked.topology_digest, planes
-            if key not in self._parts:
-                part = on_planes(asked.topology, np.array(planes, dtype=np.int32))
-                self._parts[key] = part, digest_of(part.to_json())
-            topology, digest = self._parts[key]
-            alone[effort] = replace(asked, topology=topology, topology_digest=digest)
-        return replace(task, alone=alone)
 
     def _network(self, current: NetworkVersion, known: Sequence[JobVersion]) -> tuple[Topology, str]:
         targets = tuple(job.job.target for job in known)
@@ -234,3 +218,21 @@ class States:
             ]
         except StrettoError as error:
             return str(error)
+
+
+def _on_planes(task: Task, planes: tuple[int, ...]) -> Task:
+    """A task on some planes of its network."""
+    alone = {}
+    for effort, asked in task.alone.items():
+        if len(planes) == len(asked.topology.planes):
+            return task
+        topology, digest = _part(asked.topology, planes)
+        alone[effort] = replace(asked, topology=topology, topology_digest=digest)
+    return replace(task, alone=alone)
+
+
+@lru_cache(maxsize=64)
+def _part(topology: Topology, planes: tuple[int, ...]) -> tuple[Topology, str]:
+    """A network with some of its planes alone, and its digest."""
+    part = on_planes(topology, np.array(planes, dtype=np.int32))
+    return part, digest_of(part.to_json())
