@@ -21,7 +21,7 @@ from stretto.service.networks import Conflict
 from stretto.service.optical.failing import without
 from stretto.service.planner import Planner, Settings
 from stretto.service.publishing import Publishing
-from stretto.service.telemetry.samples import CAPACITY, Sample
+from stretto.service.telemetry.samples import CAPACITY, CARRIED, UP, Sample
 from stretto.service.times import keep_times, parse_times, times_of
 from stretto.simulate import simulate
 from stretto.verify import verify
@@ -163,6 +163,17 @@ def test_a_link_of_which_nothing_is_reported_any_more_is_tried_again_later_and_l
         controller.now += 400.0
         controller.work()
     assert "for 300 s" in tried_after(300)
+
+
+@pytest.mark.parametrize(("kind", "rate"), [(CARRIED, 0.0), (UP, 1.0)])
+def test_a_slow_link_is_tried_again_though_counters_of_its_interface_are_reported(controller, kind, rate):
+    controller.put("a", ALLREDUCE)
+    controller.work()
+    slower(controller, 1e9)
+    for _ in range(10):
+        controller.now += 30.0
+        controller.write(networks.keep_samples, "net", [Sample("gpu0", "gpu1", kind, rate, controller.now)])
+    assert "tried again" in controller.work()[0]["why"]
 
 
 def test_a_link_that_is_down_is_not_tried_again(controller):

@@ -2,7 +2,8 @@
 
 Where plans use a slow link little or not at all, nobody sees that it is well again. So after a while without a report
 jobs are planned for it as an operator gave it. If it is still slow, that is reported at once, and the next trial comes
-after twice the time. Of a link that is down somebody has to say that it is up.
+after twice the time. What a link carried, and that it is up, says nothing of what it can carry, and is no such report.
+Of a link that is down somebody has to say that it is up.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from .networks import NetworkVersion
-from .telemetry.samples import Link, Sample
+from .telemetry.samples import CAPACITY, LATENCY, Link, Sample
 
 SILENT_S = 300.0
 """Seconds without a report before the first trial. A trial of a slow link costs two new plans."""
@@ -50,7 +51,8 @@ class Trials:
         """
         last: dict[Link, float] = {}
         for sample in reported:
-            last[sample.link] = max(last.get(sample.link, 0.0), sample.at_s)
+            if sample.kind in (CAPACITY, LATENCY):
+                last[sample.link] = max(last.get(sample.link, 0.0), sample.at_s)
         slow = {(said["src"], said["dst"]) for said in current.overlay if said.get("bandwidth_Bps") != 0}
         for name, link in [*self._counts]:
             if name == current.name and link not in slow and last.get(link, now) > current.at + SILENT_S:
