@@ -1,8 +1,8 @@
 """The first plan of a shape, at once: the best of a few planners that need hundredths of a second.
 
-The planners are asked in the order in which they are registered for it, one for where bandwidth decides and one for
-where it does not, until the steps are spent, so the same request gives the same plan at every rank. Kernels are
-interpreted: loading Numba would take longer than all of it.
+The planners are asked in turn, until the steps are spent, so the same request gives the same plan at every rank. Each
+is registered with its place in that order (``library``), and with another one where bandwidth decides if it is early
+there (``library_wide``). Kernels are interpreted: loading Numba would take longer than all of it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A running job as the lines show that its ranks write with ``STRETTO_TRACE`` (docs: runtime)."""
+"""A running job as the lines show that its ranks write with ``STRETTO_TRACE`` (docs: watching)."""
 
 from __future__ import annotations
 

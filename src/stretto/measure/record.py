@@ -15,7 +15,7 @@ from ..topologies.measured import Link, network_of
 
 
 def document(survey: Survey, names: Sequence[str], links: Sequence[Link], at: float) -> dict[str, Any]:
-    """The object of a topology file, with the range of each value (docs: formats).
+    """The object of a topology file, with the range of each value (docs: topology-files).
 
     Args:
         at: when it was measured, seconds since 1970.

@@ -215,7 +215,7 @@ def network_of(links: Sequence[Link], names: Sequence[str], sites: Sequence[Sequ
 
 
 def check_ranges(link: Mapping[str, Any], where: str) -> None:
-    """Check the ranges of a measured link (docs: formats). Planners take the values alone, so ranges are not kept.
+    """Check the ranges of a measured link (docs: topology-files). Planners take the values alone: ranges are not kept.
 
     Raises:
         InputError: ``measured`` is no object of ranges, or a value lies outside of its range.
