@@ -151,22 +151,30 @@ def test_a_port_that_fails_is_told_and_the_network_loses_it(cluster):
     client.delete_network("fabric")
 
 
+def changed(client, name, status):
+    """A job once it has another status."""
+    until = time.monotonic() + WAIT_S
+    while (said := client.job(name))["status"] == status:
+        assert time.monotonic() < until, said
+        time.sleep(0.05)
+    return said
+
+
 def test_a_job_that_is_held_no_more_leaves_planes_to_others(tmp_path):
-    served = Served(tmp_path / "data", "--planner", "auto", "--rate", 100_000)
-    client, job = served.client(), {"network": "fabric", "collectives": [{"kind": "alltoall", "size": "1MB"}]}
-    client.put_network("fabric", st.topology("optical:4,2").to_json())
-    client.put_job("holding", job)
-    assert client.plan("holding", wait_s=WAIT_S)["planes"] == [0, 1]
-    client.hold_job("holding")
-    client.put_job("waiting", job)
-    while (said := client.job("waiting"))["status"] == "waiting":
-        pass
-    assert "these have them: 'holding' (2)" in said["reason"]
-    client.accept_plan("holding")
-    while client.job("waiting")["status"] == "refused":
-        pass
-    assert client.plan("waiting", wait_s=WAIT_S)["planes"] == [1] and client.plan("holding")["planes"] == [0]
-    served.stop()
+    served = Served(tmp_path / "data", "--planner", "auto")
+    try:
+        client, job = served.client(), {"network": "fabric", "collectives": [{"kind": "alltoall", "size": "1MB"}]}
+        client.put_network("fabric", st.topology("optical:4,2").to_json())
+        client.put_job("holding", job)
+        assert client.plan("holding", wait_s=WAIT_S)["planes"] == [0, 1]
+        client.hold_job("holding")
+        client.put_job("waiting", job)
+        assert "these have them: 'holding' (2)" in changed(client, "waiting", "waiting")["reason"]
+        client.accept_plan("holding")
+        changed(client, "waiting", "refused")
+        assert client.plan("waiting", wait_s=WAIT_S)["planes"] == [1] and client.plan("holding")["planes"] == [0]
+    finally:
+        served.stop()
 
 
 def test_a_version_that_the_client_has_is_not_sent_again(cluster):
