@@ -148,6 +148,19 @@ def test_a_wrong_entry_is_named(change, words):
     assert "\n" not in str(error.value)
 
 
+def test_a_key_of_the_file_s_own_is_compared_with_known_ones_once(monkeypatch):
+    import difflib
+
+    compared: list[str] = []
+    compare = difflib.get_close_matches
+    monkeypatch.setattr(difflib, "get_close_matches", lambda key, *rest: compared.append(key) or compare(key, *rest))
+    data = load_topology("fullmesh:4").to_json()
+    for link in data["links"]:
+        link |= {"cable": "copper", "owner": "we"}
+    assert topology_from_json(data, "f.json").link_count == 12
+    assert compared == ["cable", "owner"]
+
+
 GRAPHML = """<graphml xmlns="http://graphml.graphdrawing.org/xmlns">
 <key attr.name="LinkSpeedRaw" for="edge" id="s"/><key attr.name="label" for="node" id="l"/>
 <graph edgedefault="undirected"><node id="0"><data key="l">X</data></node><node id="1"><data key="l">X</data></node>

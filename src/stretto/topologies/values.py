@@ -87,12 +87,16 @@ def single(given: Sequence[str], where: str | None) -> str | None:
 
 def refuse_misspelt(placed: Iterable[tuple[dict[str, Any], str | None]], keys: frozenset[str]) -> None:
     """Refuse a key that is almost one of ``keys``; other keys are the file's own affair."""
+    known = set(keys)  # and the others that were looked at
     for data, where in placed:
-        for key in () if data.keys() <= keys else data.keys() - keys:
+        for key in () if data.keys() <= known else data:
+            if key in known:
+                continue
             from difflib import get_close_matches  # of a file without other keys it would be a load for nothing
 
             if meant := get_close_matches(str(key), keys, 1, ALMOST):
                 raise InputError(f"{shown(key)} is not known; did you mean {meant[0]!r}?", where)
+            known.add(key)
 
 
 def check_keys(data: Any, keys: Collection[str], where: str) -> None:
