@@ -148,6 +148,14 @@ def test_a_wrong_entry_is_named(change, words):
     assert "\n" not in str(error.value)
 
 
+def test_a_long_wrong_word_is_shown_in_part():
+    data = load_topology("ring:3").to_json()
+    data["nodes"][0]["kind"] = 100_000 * "gpu"
+    with pytest.raises(InputError, match=r"'gpugpu\w+'\.\.\. is none of gpu, ") as refused:
+        topology_from_json(data, "f.json")
+    assert len(str(refused.value)) < 200
+
+
 def test_a_key_of_the_file_s_own_is_compared_with_known_ones_once(monkeypatch):
     import difflib
 

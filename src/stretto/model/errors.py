@@ -19,6 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+MOST_SHOWN = 60
+"""Characters of a wrong word that a message shows."""
+
 
 def nearest(name: str, names: Iterable[str], otherwise: str | None = None, most: int = 1) -> str:
     """What to say of a name that is not known: the known ones that are like it, else all, or ``otherwise``.
@@ -29,7 +32,9 @@ def nearest(name: str, names: Iterable[str], otherwise: str | None = None, most:
     import difflib
 
     known = {each.lower(): each for each in names}
-    near = difflib.get_close_matches(name.lower(), known, n=most)
+    # a word that is like another one is at most 2.4 times as long; to compare a long one would take long
+    alike = len(name) <= 3 * max(map(len, known), default=0)
+    near = difflib.get_close_matches(name.lower(), known, n=most) if alike else []
     if near:
         return f"did you mean {' or '.join(known[each] for each in near)}?"
     return otherwise or f"there are {', '.join(known.values()) or 'none'}"
@@ -45,7 +50,8 @@ def none_of(word: str, words: Iterable[str]) -> str:
     """What to say of a word that is none of a few: all of them, and the one that is like it."""
     words = (*words,)
     hint = nearest(word, words, " ")
-    return f"{word!r} is none of {', '.join(words)}" + ("" if hint == " " else f"; {hint}")
+    shown = repr(word) if len(word) <= MOST_SHOWN else f"{word[:MOST_SHOWN]!r}..."
+    return f"{shown} is none of {', '.join(words)}" + ("" if hint == " " else f"; {hint}")
 
 
 class StrettoError(Exception):
