@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -34,6 +35,7 @@ def job(name, load=1.0, has=(), may=ANY, keeps=False):
         ([job("a", may=frozenset()), job("b")], {"a": (0, 1, 2, 3)}),
         ([job("b"), job("a", may=frozenset())], {"b": (0, 1, 2, 3)}),
         ([job("a", may=frozenset()), job("b", has=(0,), keeps=True)], {"b": (0,)}),
+        ([job("a", 10.0), job("b", 9.0, may=frozenset({1, 2}))], {"a": (0, 3), "b": (1, 2)}),  # a leaves 2 to b
         ([], {}),
     ],
 )
@@ -58,6 +60,17 @@ def test_jobs_that_have_what_they_were_dealt_keep_it(jobs):
     then = [replace(each, has=dealt.get(each.name, ())) for each in jobs]
     admitted_first = sorted(then, key=lambda each: each.name not in dealt)
     assert deal(admitted_first, 5) == dealt
+
+
+@given(applicants())
+def test_no_other_way_to_deal_planes_makes_the_sum_of_load_over_planes_less(jobs):
+    dealt = deal(jobs, 5)
+    served = [each for each in jobs if each.name in dealt]
+    found = sum(each.load / len(dealt[each.name]) for each in served)
+    ways = product(*([None, *(each for each in served if plane in each.may)] for plane in range(5)))
+    for counts in {tuple(way.count(each) for each in served) for way in ways}:
+        if all(counts):
+            assert found <= sum(each.load / n for each, n in zip(served, counts, strict=True)) + 1e-9
 
 
 @given(applicants())

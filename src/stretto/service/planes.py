@@ -8,7 +8,7 @@ that they have where their number allows it, and a job that is held keeps all of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,68 +59,49 @@ def deal(applicants: Sequence[Applicant], count: int) -> dict[str, tuple[int, ..
         return {applicants[0].name: tuple(range(count))}
     others = [job for job in applicants if job.may and not job.keeps]
     free = frozenset().union(*(job.may for job in others)).difference(*held.values())
-    return {name: tuple(sorted(planes)) for name, planes in (held | _deal_free(others, free)).items()}
+    return held | _deal_free(others, free)
 
 
 def _deal_free(jobs: Sequence[Applicant], free: frozenset[int]) -> dict[str, tuple[int, ...]]:
     """Deal planes that no job keeps. How many each gets does not depend on what jobs have, so it stays as it is."""
-    first = _one_each(jobs, free, prefers=False)
-    jobs = [job for job in jobs if job.name in first]
-    dealt = _more(jobs, first, free, prefers=False)
-    numbers = _lengths(dealt)
-    own = {job.name: job.has for job in jobs}
-    used = [plane for planes in own.values() for plane in planes]
-    fit = all(job.may.issuperset(job.has) for job in jobs) and free.issuperset(used) and len({*used}) == len(used)
-    if fit and _lengths(own) == numbers:
-        return own
-    nearer = _more(jobs, _one_each(jobs, free, prefers=True), free, prefers=True)
-    return nearer if _lengths(nearer) == numbers else dealt
+    dealt = _dealt(jobs, free)
+    served = [job for job in jobs if job.name in dealt]
+    used = [plane for job in served for plane in job.has]
+    fit = free.issuperset(used) and len({*used}) == len(used)
+    fit = fit and all(job.may.issuperset(job.has) and len(job.has) == len(dealt[job.name]) for job in served)
+    return {job.name: job.has for job in served} if fit else dealt
 
 
-def _lengths(dealt: Mapping[str, Sequence[int]]) -> dict[str, int]:
-    return {name: len(planes) for name, planes in dealt.items()}
+def _dealt(jobs: Sequence[Applicant], free: Set[int]) -> dict[str, tuple[int, ...]]:
+    """One plane for each job, as far as there are planes, and each further one to the job that gains the most by it.
 
-
-def _one_each(jobs: Sequence[Applicant], free: Set[int], prefers: bool) -> dict[str, list[int]]:
-    """One plane for each job, as far as there are planes: those before it may have to take another one (Kuhn 1955).
-
-    Args:
-        prefers: as of :func:`_more`.
+    Those that have planes may have to take others for it (Kuhn 1955). So whether a job can get one more depends on the
+    numbers alone, and the greedy choice is the best one (Federgruen and Groenevelt 1986). Of several planes a job takes
+    one that it has, then one that needs no change, then one that nobody else has.
     """
     user: dict[int, Applicant] = {}
+    others_have = {job.name: {plane for other in jobs if other is not job for plane in other.has} for job in jobs}
 
     def give(job: Applicant, tried: set[int]) -> bool:
-        for plane in sorted(free & job.may, key=lambda plane: (prefers and plane not in job.has, plane in user, plane)):
-            if plane not in tried:
+        def cost(plane: int) -> tuple[object, ...]:
+            return plane not in job.has, plane in user, plane in others_have[job.name], plane
+
+        for plane in sorted(free & job.may, key=cost):
+            if plane not in tried and user.get(plane) is not job:
                 tried.add(plane)
                 if plane not in user or give(user[plane], tried):
                     user[plane] = job
                     return True
         return False
 
-    for job in jobs:
-        give(job, set())
-    return {job.name: [plane] for plane, job in user.items()}
+    def gain(job: Applicant) -> float:
+        n = sum(each is job for each in user.values())
+        return job.load / (n * (n + 1))
 
-
-def _more(
-    jobs: Sequence[Applicant], first: Mapping[str, Sequence[int]], free: Set[int], prefers: bool
-) -> dict[str, tuple[int, ...]]:
-    """Deal what is left, each plane to the job that gains the most by it.
-
-    Args:
-        prefers: whether jobs take planes that they have before others.
-    """
-    dealt = {name: list(planes) for name, planes in first.items()}
-    left = set(free).difference(*dealt.values())
-    others_have = {job.name: {plane for other in jobs if other is not job for plane in other.has} for job in jobs}
-    while takers := [job for job in jobs if left & job.may]:
-        gain = {job.name: job.load / (n * (n + 1)) for job in takers for n in [len(dealt[job.name])]}
-        job = max(takers, key=lambda job: gain[job.name])
-        plane = min(
-            left & job.may,
-            key=lambda plane: (plane not in job.has, plane in others_have[job.name], plane) if prefers else plane,
-        )
-        dealt[job.name].append(plane)
-        left.remove(plane)
-    return {name: tuple(planes) for name, planes in dealt.items()}
+    admitted = [job for job in jobs if give(job, set())]
+    takers = list(admitted)
+    while takers:
+        job = max(takers, key=gain)
+        if not give(job, set()):
+            takers.remove(job)
+    return {job.name: tuple(sorted(plane for plane, each in user.items() if each is job)) for job in admitted}
