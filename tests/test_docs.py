@@ -249,7 +249,7 @@ def test_no_page_says_what_another_says():
         )
         prose = "\n".join(line for line in text.splitlines() if not line.startswith(("    ", "|")))
         words = re.findall(r"[a-z'+-]{2,}|\d[\d.,]*", prose.lower())
-        for i in range(len(words) - SAME_WORDS):
+        for i in range(len(words) - SAME_WORDS + 1):
             run = tuple(words[i : i + SAME_WORDS])
             if said.setdefault(run, named(page)) != named(page):
                 repeated.append(f"{said[run]}, {named(page)}: {' '.join(run)}")

@@ -77,6 +77,9 @@ def test_what_is_waited_for_has_the_time_that_was_said(line):
     assert last(terminal) == "running (13 s)"
     shown.tell(0, 0, "simulating")
     assert last(terminal) == "simulating (13 s)"
+    shown.wait("running", 10.0)
+    shown.tell(0, 0, "simulating")  # before the time that was said
+    assert last(terminal) == "simulating (13 s)"
 
 
 def test_parts_whose_number_is_not_known_have_no_time_left(line):

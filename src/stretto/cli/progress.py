@@ -35,13 +35,13 @@ class Progress:
         self._stream, self._now, self._lock, self._process = stream, now, threading.Lock(), os.getpid()
         self._began_s = now()
         self._what: str | None = None
+        self._due_s: float | None = None
         self._drawn = False
         self._count(0, 0)
 
     def _count(self, done: int, total: int) -> None:
         """Count from here: the speed is that of what is done from now on."""
         self._first, self._done, self._total = done, done, total
-        self._due_s: float | None = None
         self._first_s = self._done_s = self._now()
 
     def tell(self, done: int, total: int, what: str) -> None:
@@ -51,6 +51,7 @@ class Progress:
                 self._count(done, total)
             elif done > self._done:
                 self._done, self._done_s = done, self._now()
+            self._due_s = None
             self._what = what if done < total or not total else None
         self.draw()
 

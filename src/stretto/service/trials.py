@@ -1,9 +1,9 @@
 """Links that telemetry has changed, and of which nothing is reported any more: they are tried again.
 
 Where plans use a slow link little or not at all, nobody sees that it is well again. So after a while without a report
-jobs are planned for it as an operator gave it. If it is still slow, that is reported at once, and the next trial comes
-after twice the time. What a link carried, and that it is up, says nothing of what it can carry, and is no such report.
-Of a link that is down somebody has to say that it is up.
+jobs are planned for it as an operator gave it. If it is still slow, that is reported within seconds, and the next trial
+comes after twice the time. What a link carried, and that it is up, says nothing of what it can carry, and is no such
+report. Of a link that is down somebody has to say that it is up.
 """
 
 from __future__ import annotations
