@@ -184,6 +184,15 @@ def test_a_link_that_is_down_is_not_tried_again(controller):
     assert controller.work() == []
 
 
+def test_a_network_that_is_deleted_while_networks_are_looked_at_is_passed_over(controller, monkeypatch):
+    names = networks.network_names
+    monkeypatch.setattr(
+        "stretto.service.planner.network_names", lambda connection: [("deleted", 1), *names(connection)]
+    )
+    controller.put("a", ALLREDUCE)
+    assert controller.work()[-1]["jobs"] == {"a": 1}
+
+
 def test_a_plan_that_gains_too_little_is_not_published_and_the_reason_is_kept(tmp_path, monkeypatch):
     monkeypatch.setenv("STRETTO_KERNELS", "python")
     controller = Controller(tmp_path, least_gain=0.99)

@@ -132,43 +132,49 @@ class Planner:
 
     def listen(self) -> float:
         """Make new versions of networks whose links differ from what was planned; when to look again."""
-        again_at, how, now = math.inf, self._settings.sensitivity, self._clock()
+        again_at = math.inf
         with self._database.read() as connection:
             names = [name for name, _ in network_names(connection)]
         self._expected.clear()
         for name in names:
-            with self._database.read() as connection:
-                current = network(connection, name)
-                reported = samples_since(connection, name, now - how.hold_s - LISTENED_S)
-                base = base_of(connection, current) if reported else None
-            trial = self._trials.due(current, reported, now)
-            again_at = min(again_at, trial.again_at)
-            if trial.links:
-                with self._database.write(self._term) as connection:
-                    if network(connection, name).version != current.version:
-                        continue
-                    version = try_again(connection, current, trial.links, trial.why, now)
-                self._trials.note(name, trial.links)
-                self._tell({"event": "telemetry", "network": name, "version": version, "why": trial.why})
-                continue
-            if base is None:
-                continue
-            news = news_of(base, current.overlay, reported, now, how)
-            again_at = min(again_at, news.again_at)
-            if news.overlay is None and news.expected is not None:
-                self._expected[name] = news.expected
-            if news.overlay is None or (said := json.dumps([name, news.overlay])) in self._absurd:
-                continue
+            with suppress(Missing):  # it was deleted meanwhile
+                again_at = min(again_at, self._listen_to(name, self._clock()))
+        return again_at
+
+    def _listen_to(self, name: str, now: float) -> float:
+        """Make a new version of a network if its links differ from what was planned; when to look again."""
+        how = self._settings.sensitivity
+        with self._database.read() as connection:
+            current = network(connection, name)
+            reported = samples_since(connection, name, now - how.hold_s - LISTENED_S)
+            base = base_of(connection, current) if reported else None
+        trial = self._trials.due(current, reported, now)
+        if trial.links:
             with self._database.write(self._term) as connection:
                 if network(connection, name).version != current.version:
-                    continue
-                try:
-                    version = lay_over(connection, current, news.overlay, news.why, now)
-                except InputError as error:
-                    self._absurd.add(said)
-                    self._tell({"event": "telemetry", "network": name, "refused": str(error)})
-                    continue
-            self._tell({"event": "telemetry", "network": name, "version": version, "why": news.why})
+                    return trial.again_at
+                version = try_again(connection, current, trial.links, trial.why, now)
+            self._trials.note(name, trial.links)
+            self._tell({"event": "telemetry", "network": name, "version": version, "why": trial.why})
+            return trial.again_at
+        if base is None:
+            return trial.again_at
+        news = news_of(base, current.overlay, reported, now, how)
+        again_at = min(trial.again_at, news.again_at)
+        if news.overlay is None and news.expected is not None:
+            self._expected[name] = news.expected
+        if news.overlay is None or (said := json.dumps([name, news.overlay])) in self._absurd:
+            return again_at
+        with self._database.write(self._term) as connection:
+            if network(connection, name).version != current.version:
+                return again_at
+            try:
+                version = lay_over(connection, current, news.overlay, news.why, now)
+            except InputError as error:
+                self._absurd.add(said)
+                self._tell({"event": "telemetry", "network": name, "refused": str(error)})
+                return again_at
+        self._tell({"event": "telemetry", "network": name, "version": version, "why": news.why})
         return again_at
 
     def step(self) -> bool:
@@ -177,8 +183,9 @@ class Planner:
             names = [name for name, _ in network_names(connection)]
         for stage in range(len(self._settings.efforts)):
             for name in names:
-                if self._advance(name, stage):
-                    return True
+                with suppress(Missing):  # it was deleted meanwhile
+                    if self._advance(name, stage):
+                        return True
         return False
 
     def plan_ahead(self) -> bool:
