@@ -354,7 +354,7 @@ def test_jobs_on_one_network_of_planes_have_planes_of_their_own(tmp_path):
     put_one(controller, "late", *ON_PLANES[1:])
     (event,) = controller.work()
     assert event["jobs"] == {"a": 1, "z": 2} and planes_of(controller, "a", "z") == {"a": [1], "z": [0]}
-    assert event["refused"] == {"late": "none of the 2 optical planes is left: a plane serves one job at a time, and these "
+    assert event["refused"] == {"late": "none of the 2 optical planes is left for it: a plane serves one job at a time, and these "
                                         "have them: 'a' (1), 'z' (1). Give this job a network of its own, with other "
                                         "planes, or end one of those jobs"}  # fmt: skip
     whole = controller.read(published.find_plan, controller.read(published.last_decision, "fabric").digest)

@@ -182,8 +182,8 @@ class States:
             applicants = [job for job in applicants if job.keeps or job.name not in failed]
         shown = ", ".join(f"{name!r} ({len(own)})" for name, own in sorted(planes.items()))
         words = (
-            f"none of the {len(topology.planes)} optical planes is left: a plane serves one job at a time, and these "
-            f"have them: {shown}. Give this job a network of its own, with other planes, or end one of those jobs"
+            f"none of the {len(topology.planes)} optical planes is left for it: a plane serves one job at a time, and "
+            f"these have them: {shown}. Give this job a network of its own, with other planes, or end one of those jobs"
         )
         reasons |= {job.name: words for job in applicants if job.name not in planes}
         return own, planes, reasons
