@@ -139,10 +139,10 @@ def _usage(error: Any) -> str:
         return f"missing argument {missing.name.upper()}: {missing.help.rstrip('.')}"
     near = getattr(error, "possibilities", None) or ()
     if name := getattr(error, "option_name", None):
-        hint = nearest(name, near, "") if near else ""
+        hint = nearest(name, near, "")
     else:
         meant = re.fullmatch(r"No such command '(.*)'", message)
-        hint = nearest(meant[1], error.ctx.command.commands, "") if meant else ""
+        hint = nearest(meant[1], error.ctx.command.commands) if meant else ""
     return f"{message[:1].lower()}{message[1:]}" + (f"; {hint}" if hint else "")
 
 

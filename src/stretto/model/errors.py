@@ -37,21 +37,23 @@ def nearest(name: str, names: Iterable[str], otherwise: str | None = None, most:
     near = difflib.get_close_matches(name.lower(), known, n=most) if alike else []
     if near:
         return f"did you mean {' or '.join(known[each] for each in near)}?"
-    return otherwise or f"there are {', '.join(known.values()) or 'none'}"
+    return f"there are {', '.join(known.values()) or 'none'}" if otherwise is None else otherwise
 
 
 def absent(what: str, name: str, names: Iterable[str]) -> str:
     """What to say of a name of the user's own things that is not there, and of the one that is like it."""
-    hint = nearest(name, names, " ")
-    return f"there is no {what} {name!r}" + ("" if hint == " " else f"; {hint}")
+    return _with_hint(f"there is no {what} {name!r}", nearest(name, names, ""))
 
 
 def none_of(word: str, words: Iterable[str]) -> str:
     """What to say of a word that is none of a few: all of them, and the one that is like it."""
     words = (*words,)
-    hint = nearest(word, words, " ")
     shown = repr(word) if len(word) <= MOST_SHOWN else f"{word[:MOST_SHOWN]!r}..."
-    return f"{shown} is none of {', '.join(words)}" + ("" if hint == " " else f"; {hint}")
+    return _with_hint(f"{shown} is none of {', '.join(words)}", nearest(word, words, ""))
+
+
+def _with_hint(message: str, hint: str) -> str:
+    return f"{message}; {hint}" if hint else message
 
 
 class StrettoError(Exception):
