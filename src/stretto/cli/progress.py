@@ -56,7 +56,7 @@ class Progress:
         self.draw()
 
     def wait(self, what: str, seconds: float) -> None:
-        """Say what takes about so many seconds from now on."""
+        """Say what takes about this number of seconds from now on."""
         with self._lock:
             self._count(0, 0)
             self._due_s, self._what = self._now() + seconds, what
@@ -114,7 +114,7 @@ def rounded(seconds: float) -> str:
 
 
 def fitting(what: str, facts: str, columns: int) -> str:
-    """One line of at most so many columns: facts are kept, and what is being done is cut."""
+    """One line of this number of columns or fewer: facts are kept, and what is being done is cut."""
     line = f"{what} ({facts})"
     if len(line) <= columns:
         return line

@@ -42,7 +42,7 @@ def to_terminal(text: str, stream: TextIO) -> str:
 
 
 def _lines_of(line: str, columns: int) -> list[str]:
-    """A line within so many columns; what follows its first line is indented as far as its last column of words."""
+    """A line in lines of this width; what follows its first line is indented as far as its last column of words."""
     if len(line) <= columns or "\t" in line:
         return [line]
     lead = re.match(r" *(?:\S+(?: \S+)* {2,})*", line)
@@ -52,7 +52,7 @@ def _lines_of(line: str, columns: int) -> list[str]:
 
 
 def wrapped(text: str, columns: int) -> list[str]:
-    """Text in lines of so many columns, broken between words; words that are wider are broken where parts of them end,
+    """Text in lines of this width, broken between words; words that are wider are broken where parts of them end,
     and a part that is wider still is left as it is."""
     lines: list[str] = []
     for paragraph in text.split("\n"):
