@@ -63,3 +63,13 @@ def chromium(tmp_path_factory):
     driver = started(tmp_path_factory.mktemp("browser"))
     yield driver
     driver.quit()
+
+
+@pytest.fixture
+def browser(chromium):
+    """The browser, at its own width; a page that writes an error to its log fails the test."""
+    chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    chromium.get("about:blank")
+    chromium.get_log("browser")
+    yield chromium
+    assert [entry["message"] for entry in chromium.get_log("browser")] == []

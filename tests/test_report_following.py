@@ -3,7 +3,6 @@ in a real browser, against what the plan itself says."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -73,15 +72,6 @@ def page(plans, tmp_path_factory) -> dict[str, Path]:
     for name, (timeline, limits) in plans.items():
         write_page(str(folder / f"{name}.html"), [timeline], [limits])
     return {name: folder / f"{name}.html" for name in plans}
-
-
-@pytest.fixture
-def browser(chromium) -> Iterator:
-    chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    chromium.get("about:blank")
-    chromium.get_log("browser")
-    yield chromium
-    assert [entry["message"] for entry in chromium.get_log("browser")] == []
 
 
 def links_of(timeline, transfers) -> set[str]:

@@ -90,14 +90,6 @@ def written_study(folder: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def browser(chromium):
-    chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    chromium.get_log("browser")
-    yield chromium
-    assert [entry["message"] for entry in chromium.get_log("browser")] == []
-
-
 def resize(driver, width: int) -> None:
     size = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": width < 500}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)

@@ -28,14 +28,6 @@ def page(tmp_path_factory) -> Path:
     return written_page(tmp_path_factory.mktemp("narrow"), dict([*NETWORKS.items()][:2]))
 
 
-@pytest.fixture
-def browser(chromium):
-    chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    chromium.get_log("browser")
-    yield chromium
-    assert [entry["message"] for entry in chromium.get_log("browser")] == []
-
-
 @pytest.mark.parametrize("width", [1280, 400])
 def test_labels_of_rails_do_not_overlap_and_lie_on_no_line(browser, rails, width):
     resize(browser, width)

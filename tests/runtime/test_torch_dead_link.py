@@ -109,6 +109,15 @@ class Job:
             list(pool.map(self.rank, range(RANKS)))
 
 
+@pytest.fixture
+def net(monkeypatch):
+    """The network of a job whose first plans are its only ones."""
+    monkeypatch.setenv("STRETTO_DEAD_LINK_S", str(SILENT_S))
+    monkeypatch.setenv("STRETTO_TOPOLOGY", SPEC)
+    monkeypatch.setenv("STRETTO_EFFORT", "none")
+    return load_topology(SPEC)
+
+
 def failures(job):
     """The numbers of the calls that failed at each rank, and what was said."""
     numbers = [[i for i, said in enumerate(calls) if said is not None] for calls in job.calls]
@@ -116,12 +125,7 @@ def failures(job):
 
 
 @pytest.mark.skipif(emulator.refusal() is not None, reason=str(emulator.refusal()))
-def test_one_collective_fails_at_all_ranks_and_the_next_goes_another_way_until_no_way_is_left(monkeypatch):
-    monkeypatch.setenv("STRETTO_DEAD_LINK_S", str(SILENT_S))
-    monkeypatch.setenv("STRETTO_TOPOLOGY", SPEC)
-    monkeypatch.setenv("STRETTO_EFFORT", "none")
-    net = load_topology(SPEC)
-
+def test_one_collective_fails_at_all_ranks_and_the_next_goes_another_way_until_no_way_is_left(net):
     class Cut(Job):
         def next_act(self, number):
             if number == 3:
@@ -145,12 +149,7 @@ def test_one_collective_fails_at_all_ranks_and_the_next_goes_another_way_until_n
 
 
 @pytest.mark.skipif(emulator.refusal() is not None, reason=str(emulator.refusal()))
-def test_all_to_all_and_monitored_barriers_go_on_by_way_of_others(monkeypatch):
-    monkeypatch.setenv("STRETTO_DEAD_LINK_S", str(SILENT_S))
-    monkeypatch.setenv("STRETTO_TOPOLOGY", SPEC)
-    monkeypatch.setenv("STRETTO_EFFORT", "none")
-    net = load_topology(SPEC)
-
+def test_all_to_all_and_monitored_barriers_go_on_by_way_of_others(net):
     class Cut(Job):
         def next_act(self, number):
             if number == 1:

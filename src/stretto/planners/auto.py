@@ -141,7 +141,7 @@ def _ask(name: str, request: Request, steps: float, case: _Case) -> Answer:
 def _with_finer_parts(case: _Case, turns: Sequence[_Turn], answers: Sequence[Answer], best_s: float) -> list[Answer]:
     """The answers, of planners that leave pieces whole with finer parts where these lead to the best plan."""
     finer: list[Answer] = []
-    for turn, answer in zip(turns, answers, strict=False):
+    for turn, answer in zip(turns, answers, strict=True):
         finer.append(answer if turn.cuts else _cut_finer(answer, case, turn.steps, best_s))
         best_s = min(best_s, finer[-1].preference_s)
     return finer
@@ -161,12 +161,12 @@ def _cut_finer(answer: Answer, case: _Case, steps: float, best_s: float) -> Answ
     """
     request = case.request
     (whole,) = request.workload.collectives
-    most = min(EARLY_SHARE * request.budget.steps, request.budget.left)
     last = best = answer
     hoped_s, parts = 0.0, 2
-    while last.plan is not None and NEAR * hoped_s < best_s and parts * steps <= most:
+    while last.plan is not None and NEAR * hoped_s < best_s:
         cut, _ = divide(whole, parts)
-        if cut.chunk_count < parts * whole.chunk_count:
+        most = min(EARLY_SHARE * request.budget.steps, request.budget.left)
+        if cut.chunk_count < parts * whole.chunk_count or parts * steps > most:
             break
         share = request.budget.within(request.budget.left)
         finer = replace(request, workload=Workload((cut,)), budget=share, progress=None)
