@@ -394,7 +394,10 @@ def test_a_leader_that_stands_still_is_followed_on_sqlite_too(cluster):
 def test_the_api_says_what_it_is_and_counts_what_it_does(cluster):
     paths = json.loads(cluster.send("GET", "/openapi.json", role=None)[2])["paths"]
     assert {"/networks/{name}", "/networks/{name}/telemetry", "/jobs/{name}/plan", "/plans/{digest}"} <= {*paths}
-    page = cluster.send("GET", "/metrics", role="read")[2].decode()
+    until = time.monotonic() + WAIT_S
+    while "stretto_store_rows" not in (page := cluster.send("GET", "/metrics", role="read")[2].decode()):
+        assert time.monotonic() < until, page  # its planner, another process, has not told it yet
+        time.sleep(0.05)
     stored = dict(line.split() for line in page.splitlines() if line.startswith("stretto_store_"))
     assert float(stored["stretto_store_bytes"]) > 10_000 and 'stretto_store_rows{table="jobs"}' in stored
     assert "stretto_leader 1.0" in page and 'route="/jobs/{name}"' in page

@@ -95,6 +95,15 @@ def test_jobs_of_a_network_are_planned_together_and_each_gets_its_verified_part(
     assert controller.work() == []
 
 
+def test_a_planner_that_always_has_work_forgets_what_is_old_meanwhile(controller):
+    controller.put("a", ALLREDUCE)
+    more = iter([True, True, False])
+    controller.planner.step = lambda: controller.events.append({"event": "step"}) or next(more)
+    controller.planner.plan_ahead = lambda: False
+    controller.work()
+    assert [event["event"] for event in controller.events] == ["step", "stored", "step", "step"]
+
+
 def test_a_job_that_cannot_be_planned_keeps_no_other_from_its_plan(controller):
     controller.put("a", ALLREDUCE)
     controller.put("bad", {**ALLREDUCE, "ranks": ["gpu0", "gpu9"]})

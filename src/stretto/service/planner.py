@@ -119,16 +119,21 @@ class Planner:
         self._expected: dict[str, list[dict[str, Any]]] = {}  # by network its overlay if links stay as they are
 
     def work(self) -> float:
-        """Do all that is to be done, and then forget what is old; the moment at which there is more to do."""
+        """Do all that is to be done, and forget what is old when it is time; the moment at which there is more to do."""
         again_at = self.listen()
         while self.step() or self.plan_ahead():
+            self._forget_old()  # a planner that always has work forgets, too
             again_at = self.listen()
+        self._forget_old()
+        return min(again_at, self._forget_at)
+
+    def _forget_old(self) -> None:
+        """Forget what was kept long enough, if that was not done lately, and tell what is left."""
         now = self._clock()
         if now >= self._forget_at:
             gone = forget(self._database, self._term, self._settings.keep, now)
             self._forget_at = now + FORGET_S
             self._tell({"event": "stored", "forgotten": gone, **sizes(self._database)})
-        return min(again_at, self._forget_at)
 
     def listen(self) -> float:
         """Make new versions of networks whose links differ from what was planned; when to look again."""
