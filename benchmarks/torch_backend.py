@@ -5,8 +5,8 @@ sites are half of the ranks each, joined by one link ten times narrower than tho
 Ranks are numbered site after site (``sites``), site by site in turn (``turns``), or as they happen to arrive at a
 rendezvous, which is how torchrun numbers nodes (``arrival``: a shuffle for each of ``--seeds``). ``--busy`` lets a
 Python thread of each process count beside. Prints how often a ring in the order of ranks crosses from one site to the
-other, seconds of one call, CPU seconds over all ranks, and stretto's time over gloo's, the median of the repeats;
-writes benchmarks/out/torch_backend.json.
+other, seconds of one call, stretto's time over gloo's, the median of the repeats, the same of CPU seconds over all
+ranks, and the CPU seconds of the thread that calls, in the mean over ranks; writes benchmarks/out/torch_backend.json.
 """
 
 from __future__ import annotations
@@ -93,14 +93,16 @@ def worker(rank: int, ranks: int, folder: str, work: list[list], repeats: int, b
         for repeat in range(-1, repeats):  # the first connects and plans
             for name in BACKENDS if repeat % 2 else BACKENDS[::-1]:
                 dist.barrier()
-                wall, cpu = time.perf_counter(), time.process_time()
+                wall, cpu, thread = time.perf_counter(), time.process_time(), time.thread_time()
                 for _ in range(calls):
                     call(groups[name])
+                thread = (time.thread_time() - thread) / calls
                 dist.barrier()
                 spent = (time.perf_counter() - wall) / calls, (time.process_time() - cpu) / calls
                 if repeat >= 0:
-                    rows.append({"backend": name, "collective": kind, "ranks": ranks, "busy": busy, "size_bytes": size,
-                                 "calls": calls, "wall_s": spent[0], "cpu_s": spent[1]})  # fmt: skip
+                    cell = {"collective": kind, "ranks": ranks, "busy": busy, "size_bytes": size, "calls": calls}
+                    spent_s = {"wall_s": spent[0], "cpu_s": spent[1], "thread_s": thread}
+                    rows.append({"backend": name, **cell, **spent_s})
     Path(folder, f"rows{rank}").write_text(json.dumps(rows))
     dist.destroy_process_group()
     os._exit(0)  # a busy thread never ends
@@ -167,6 +169,7 @@ def measured(network: str, seed: int, ranks: int, work: list[list], repeats: int
             "crossings": crossings(site),
             "wall_s": max(r["wall_s"] for r in same),
             "cpu_s": sum(r["cpu_s"] for r in same),
+            "thread_s": statistics.mean(r["thread_s"] for r in same),
         }
         for same in zip(*by_rank, strict=True)
     ]
@@ -178,18 +181,20 @@ CELL = ("network", "ranks", "busy", "collective", "size_bytes")
 def table(rows: list[dict]) -> None:
     """Medians, and stretto's time over gloo's repeat by repeat."""
     print("| network | crossings | ranks | thread | collective | bytes | gloo s | stretto s | stretto / gloo | spread "
-          "| of CPU |")  # fmt: skip
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
+          "| of CPU | thread, gloo CPU s | stretto |")  # fmt: skip
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|---|")
     for cell in dict.fromkeys(tuple(r[key] for key in CELL) for r in rows):
         here = [r for r in rows if tuple(r[key] for key in CELL) == cell]
         gloo, ours = ([r for r in here if r["backend"] == b] for b in BACKENDS)
         ratios = [b["wall_s"] / a["wall_s"] for a, b in zip(gloo, ours, strict=True)]
         wall = [statistics.median(r["wall_s"] for r in side) for side in (gloo, ours)]
         cpu = [statistics.median(r["cpu_s"] for r in side) for side in (gloo, ours)]
+        thread = [statistics.median(r["thread_s"] for r in side) for side in (gloo, ours)]
         network, ranks, busy, kind, size = cell
         spread = f"{statistics.median(ratios):.2f} | {min(ratios):.2f} to {max(ratios):.2f}"
         print(f"| {network} | {here[0]['crossings']} | {ranks} | {'busy' if busy else 'none'} | {kind} | {size} | "
-              f"{wall[0]:.3g} | {wall[1]:.3g} | {spread} | {cpu[1] / max(cpu[0], 1e-9):.2f} |", flush=True)  # fmt: skip
+              f"{wall[0]:.3g} | {wall[1]:.3g} | {spread} | {cpu[1] / max(cpu[0], 1e-9):.2f} | "
+              f"{thread[0]:.3g} | {thread[1]:.3g} |", flush=True)  # fmt: skip
 
 
 def main() -> None:

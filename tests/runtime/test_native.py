@@ -85,7 +85,7 @@ def test_runs_end_while_a_thread_keeps_pythons_lock(loop, connected):
         run.wait()
     runs, _ = begin(loop, connected, plan)
     for run in runs:
-        assert ctypes.PyDLL(None).poll(run._reference, 1, 20_000) == 1  # waits for the end with the lock
+        assert ctypes.PyDLL(None).poll(run._slot.poll, 1, 20_000) == 1  # waits for the end with the lock
         assert run.ended and run.failure is None
 
 
@@ -358,7 +358,7 @@ def test_commands_are_obeyed_after_what_has_come_was_read(interpreted, monkeypat
     for name in originals:
         monkeypatch.setattr(kernel_engine, name, noted(name))
     mesh = next(iter(own._ends.values())).mesh
-    no_group = np.array([-1, own.event()], dtype=np.int64)
+    no_group = np.array([-1, own.events.take()], dtype=np.int64)
     own._say(kernel_engine.DROP_GROUP, no_group.ctypes.data)
     assert waiting.wait(20)
     calls.clear()
@@ -375,12 +375,12 @@ def test_a_forked_process_leaves_the_loop_alone(loop, connected):
     runs, _ = begin(loop, connected, plan)
     for run in runs:
         run.wait()
-    event, ends = loop.event(), runs[0].ends
+    event, ends = loop.events.take(), runs[0].ends
     os.eventfd_write(event, 1)
     child = os.fork()
     if child == 0:
         try:
-            loop.give_event(event)
+            loop.events.give(event)
             loop.release(ends, None)
             loop._say(kernel_engine.STOP, 0)
         finally:
@@ -389,7 +389,7 @@ def test_a_forked_process_leaves_the_loop_alone(loop, connected):
     poll = select.poll()
     poll.register(event, select.POLLIN)
     assert poll.poll(0), "the event has been taken"
-    loop.give_event(event)
+    loop.events.give(event)
     runs, outputs = begin(loop, connected, plan)
     assert all(run.wait(20) and run.failure is None for run in runs)
     assert [content.wrong_chunks(plan, outputs[v]) for v in outputs] == [[]] * RANKS

@@ -8,12 +8,17 @@ from enum import IntEnum
 
 from ..choose.library import Recipe
 from ..choose.requests import Shape
+from ..model.kinds import KINDS
 
 RATIO_UNIT, MOST_RATIO = 1 << 20, 1000.0
 """A note has a ratio in these parts of one, and at most this one."""
 
 NEVER = 2**63
 """The number of a call that never comes: all go on by the old plan."""
+
+SLACK = 2
+"""Calls of a shape that a rank may begin by the old plan after it has counted. One round of notes takes about as long
+as a collective, so with 2 hardly a call waits; more would only put off the better plan."""
 
 TAG = -3
 """Of the notes; those of programs are not negative."""
@@ -36,6 +41,11 @@ class Word(IntEnum):
     FAST = 10
     GAVE = 11
     """What a link gave, for a controller: in the place of the shape the link's ends, and its bytes/s."""
+
+
+def note_of(word: Word, shape: Shape, rank: int, number: int) -> bytes:
+    """A note of a rank about a shape."""
+    return NOTE.pack(word, KINDS.index(shape.kind), rank, shape.root, shape.size_bytes, number)
 
 
 @dataclass
@@ -67,3 +77,13 @@ class Round:
     ready: set[int] = field(default_factory=set)
     unable: set[int] = field(default_factory=set)
     counts: dict[int, int] = field(default_factory=dict)
+
+    def hear(self, word: Word, rank: int, number: int, size: int) -> tuple[Word, int] | None:
+        """Note what a rank says; what all ranks are told once all ``size`` have said so."""
+        if word in (Word.READY, Word.UNABLE):
+            (self.ready if word == Word.READY else self.unable).add(rank)
+            if len(self.ready) + len(self.unable) < size:
+                return None
+            return (Word.CHANGE, NEVER) if self.unable else (Word.COUNT, 0)
+        self.counts[rank] = number
+        return (Word.CHANGE, max(self.counts.values()) + SLACK) if len(self.counts) == size else None

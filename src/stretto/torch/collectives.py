@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,9 +21,10 @@ from ..model.arrays import Int64
 from ..model.errors import InputError
 from ..runtime.execute import execute
 from ..runtime.native.engine import Engine
-from ..runtime.native.inputs import Places
+from ..runtime.native.inputs import Fixed, Places
 from ..runtime.native.runs import Run
 from .calls import code_of
+from .changes import Use
 from .job import Job as AtController
 from .links import Links
 from .plans import Plans
@@ -60,6 +61,23 @@ class Job:
         """int64[chunks], bytes of each chunk."""
         sizes: Int64 = (self.high - self.low) * self.number.itemsize
         return sizes
+
+
+class Again(NamedTuple):
+    """A call that can be repeated.
+
+    Attributes:
+        jobs: the jobs of when it was made; after a link has failed there are others.
+        use: of its shape; None where pieces go straight to their receivers.
+        runs: give its runs to the loop.
+    """
+
+    jobs: dict[Any, Job]
+    job: Job
+    kind: str
+    root: int
+    use: Use | None
+    runs: Fixed
 
 
 class Collectives:
@@ -132,7 +150,7 @@ class Collectives:
         operation = getattr(op, "op", op)
         dtype = next(iter((held or wanted).values())).dtype
         key = kind, root, direct, function, operation, dtype, tuple(elements)
-        size = (1 if direct else max(elements, default=1)) * dtype.itemsize
+        size = _size(direct, elements, dtype)
         shape = kind, max(size, dtype.itemsize), root, direct
         if at_once and self.plans.waits(*shape):
             return None
@@ -149,6 +167,40 @@ class Collectives:
             watched = looks and size * len(elements) >= LEAST_BYTES
             job = self._jobs[key] = Job(recipe, low, high, number, reduce, call, size, watched)
         return job
+
+    def again(self, call: Call) -> Again | None:
+        """How to repeat a call that was just given to the loop."""
+        (kind, held, wanted, elements, timeout_s), options = call
+        root, direct = options.get("root", 0), options.get("direct", False)
+        operation = getattr(options.get("op"), "op", options.get("op"))
+        dtype = next(iter((held or wanted).values())).dtype
+        job = self._jobs.get((kind, root, direct, options.get("function", ""), operation, dtype, tuple(elements)))
+        if job is None or job.places is None:
+            return None
+        use = None if direct else self.plans.use(kind, max(_size(direct, elements, dtype), dtype.itemsize), root)
+        adds, size = job.places.engine.sums.of(job.reduce, job.number), job.number.itemsize
+        inputs, outputs = [t.data_ptr() for t in held.values()], [t.data_ptr() for t in wanted.values()]
+        runs = job.places.fixed(inputs, outputs, adds, size, timeout_s, job.call)
+        return Again(self._jobs, job, kind, root, use, runs)
+
+    def repeat(self, again: Again, keep: Any) -> Run | None:
+        """Give a call to the compiled loop once more; None where it must be looked up.
+
+        Args:
+            keep: what must live until it has ended.
+        """
+        if self.traces.wanted or again.jobs is not self._jobs or not again.runs.serves:
+            return None
+        if again.use is None:
+            if self._library.dead:
+                return None  # sizes are exchanged first
+        elif not self.plans.goes_on(again.use, again.job.recipe):
+            return None
+        self._look()
+        self._last = run = again.runs.start(keep)
+        if again.job.watched:
+            self._unseen = again.kind, again.root, again.job, run
+        return run
 
     def drain(self, within_s: float | None = None) -> None:
         """Wait until the compiled loop has ended all collectives that were begun."""
@@ -265,6 +317,12 @@ class Collectives:
     def close(self) -> None:
         self.plans.close()
         self.traces.close()
+
+
+def _size(direct: bool, elements: Sequence[int], dtype: torch.dtype) -> int:
+    """The bytes of the largest piece; of one element where nobody knows them."""
+    count = 1 if direct else max(elements, default=1)
+    return count * int(dtype.itemsize)
 
 
 def _parts(tensors: Mapping[int, Tensor], chunks: Any, piece: Any, low: Any, high: Any) -> dict[int, Any]:

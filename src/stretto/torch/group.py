@@ -35,8 +35,9 @@ from .measuring import Known
 from .mending import Mending, silent_s_of
 from .monitored import MonitoredBarrier
 from .pending import Order, Pending, Started
+from .repeats import Repeats, repeated
 from .serving import Serving, by_device
-from .sparse import check_sparse, sum_sparse
+from .sparse import sparse_sums
 from .stores import own_part, world_of
 from .tensors import OPS, array_of, plain, plain_copy
 
@@ -66,7 +67,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         store = own_part(store, rank)
         self._rank, self._count = rank, size
         self._shares = partial(shares, count=size)
-        self._timeout_s = timeout.total_seconds()
+        self.timeout_s = timeout.total_seconds()
         if earlier is None:
             world = dist.get_world_size() if dist.is_initialized() else size
             library, job = library_of_group(store, ranks, rank, world, MESSAGE_S)
@@ -76,21 +77,22 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
             raise Unsupported("optical planes serve one group: on them all collectives are of the first, of all ranks")
         host = host or os.environ.get("STRETTO_HOST") or own_address(os.environ.get("MASTER_ADDR", "127.0.0.1"))
         known = earlier or _KNOWN.setdefault(common, Known(forgets=False))
-        self._links = Links(store, library, host, library.unknown, self._timeout_s, known, common, ranks)
+        self._links = Links(store, library, host, library.unknown, self.timeout_s, known, common, ranks)
         self._collectives = Collectives(library, self._links, job)
         own = weakref.ref(self)  # the finalizer has the parts, and must not keep the group
         self._order = Order(f"stretto-{rank}", self._links.blame)
         self._links.on_failure = self._order.note
         self._message_failed = partial(_message_failed, self._links, self._order)
         uses, failed = (library, self._links, self._collectives), self._message_failed
-        Mending(self._links, self._order, self._collectives, rank, size, self._timeout_s, silent_s_of(job))
-        self._serving = Serving(lambda: configured(own()), *uses, store, ranks, self._timeout_s, failed)
-        self.compressed = BetweenSites(library, self._collectives, self._links, self._order, self._timeout_s)
+        Mending(self._links, self._order, self._collectives, rank, size, self.timeout_s, silent_s_of(job))
+        self._serving = Serving(lambda: configured(own()), *uses, store, ranks, self.timeout_s, failed)
+        self.compressed = BetweenSites(library, self._collectives, self._links, self._order, self.timeout_s)
         self._monitored = MonitoredBarrier(rank, self._links)
         self._name = self._text = ""
         # all barriers may use the same memory, since nobody looks at what is in it
         self._token = torch.ones(1, dtype=torch.uint8)
         self._tokens = list(torch.zeros(size, dtype=torch.uint8).split(1))
+        self.repeats = Repeats(self._collectives, self._order, (self._token, self._tokens))
         parts = self._links, self._order, self._collectives, self._serving
         self._leave = weakref.finalize(self, leave, *parts, os.getpid())
         self._order.later(self._links.connect, None)
@@ -102,7 +104,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def set_timeout(self, timeout: timedelta) -> None:
         """The seconds that each collective from now on may take."""
-        self._timeout_s = self.compressed.timeout_s = timeout.total_seconds()
+        self.timeout_s = self.compressed.timeout_s = timeout.total_seconds()
 
     _set_default_timeout = set_timeout
 
@@ -144,9 +146,9 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def shutdown(self) -> None:
         """Finish the calls made so far and close."""
-        self._order.stop(self._timeout_s)
+        self._order.stop(self.timeout_s)
         self._serving.close()
-        self._collectives.drain(self._timeout_s)
+        self._collectives.drain(self.timeout_s)
         self._collectives.close()
         self._links.close()
         self._leave.detach()
@@ -197,7 +199,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
                 sizes = [tensors[0].numel()] * (1 if traits.whole else self._count)
             else:
                 sizes = [t.numel() for t in (held if traits.held == "all" else wanted).values()]
-            arguments = kind, held, wanted, sizes, seconds(opts, self._timeout_s)
+            arguments = kind, held, wanted, sizes, seconds(opts, self.timeout_s)
             calls.append((arguments, {"root": root, "op": op, "function": function}))
         return self._begin(calls, outputs)
 
@@ -207,9 +209,8 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         run, later = self._part(tensors)
         number = self._order.call()
         if run == self._collectives.run and self._order.free:
-            runs = self._collectives.begin(calls)
-            if runs is not None:
-                return self._order.start(number, Started(runs, outputs))
+            if (runs := self._collectives.begin(calls)) is not None:
+                return self._order.start(number, Started(runs, lambda: outputs, calls))
 
         def run_all() -> None:
             for arguments, options in calls:
@@ -225,6 +226,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
             return {self._rank: end}
         return {0: end} if isinstance(end, Tensor) else dict(enumerate(end))
 
+    @repeated()
     @by_device
     def allreduce(self, tensors: list[Tensor], opts: Any = None) -> Any:
         if any(t.layout != torch.strided for t in tensors):
@@ -232,28 +234,23 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         return self._queue("allreduce", tensors, tensors, opts)
 
     def _sum_sparse(self, tensors: list[Tensor], opts: Any) -> Any:
-        timeout_s = seconds(opts, self._timeout_s)
-        for t in tensors:
-            check_sparse(t, OPS.SUM if opts is None else getattr(opts, "reduceOp", opts))
+        op = OPS.SUM if opts is None else getattr(opts, "reduceOp", opts)
+        run = self._collectives.run, seconds(opts, self.timeout_s)
+        return self._order.later(
+            sparse_sums(tensors, op, self._rank, self._count, *run), tensors, number=self._order.call()
+        )
 
-        def gather(own: Tensor, out: list[Tensor]) -> None:
-            sizes = [t.numel() for t in out]
-            self._collectives.run("allgather", {self._rank: own}, dict(enumerate(out)), sizes, timeout_s)
-
-        def run() -> None:
-            for t in tensors:
-                sum_sparse(t, self._rank, self._count, gather)
-
-        return self._order.later(run, tensors, number=self._order.call())
-
+    @repeated()
     @by_device
     def broadcast(self, tensors: list[Tensor], opts: Any) -> Any:
         return self._queue("broadcast", tensors, tensors, opts)
 
+    @repeated()
     @by_device
     def reduce(self, tensors: list[Tensor], opts: Any) -> Any:
         return self._queue("reduce", tensors, tensors, opts)
 
+    @repeated()
     @by_device
     def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> Any:
         return self._queue("allgather", inputs, outputs, opts)
@@ -266,10 +263,12 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
     def allgather_coalesced(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> Any:
         return self.allgather([list(same) for same in zip(*outputs, strict=True)], inputs, opts)
 
+    @repeated(lambda group, output, *_: [group._shares(output)])
     @by_device
     def _allgather_base(self, output: Tensor, source: Tensor, opts: Any = None) -> Any:
-        return self.allgather([self._shares(output)], [source], opts)
+        return self._queue("allgather", [source], [self._shares(output)], opts)
 
+    @repeated()
     @by_device
     def reduce_scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any = None) -> Any:
         return self._queue("reducescatter", inputs, outputs, opts)
@@ -278,20 +277,27 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
     def reduce_scatter_tensor_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Any:
         return self.reduce_scatter(outputs, [self._shares(i) for i in inputs], opts)
 
+    @repeated(lambda group, output, *_: [output])
     @by_device
     def _reduce_scatter_base(self, output: Tensor, source: Tensor, opts: Any = None) -> Any:
-        return self.reduce_scatter([output], [self._shares(source)], opts)
+        return self._queue("reducescatter", [self._shares(source)], [output], opts)
 
+    @repeated(lambda group, outputs, *_: outputs or [[]])
     @by_device
     def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any) -> Any:
         return self._queue("gather", inputs, outputs or [[]], opts)
 
+    @repeated()
     @by_device
     def scatter(self, outputs: list[Tensor], inputs: list[list[Tensor]], opts: Any) -> Any:
         return self._queue("scatter", inputs or [[]], outputs, opts)
 
+    @repeated()
     @by_device
     def alltoall(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Any:
+        return self._exchange(outputs, inputs, opts)
+
+    def _exchange(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any) -> Any:
         n, me = self._count, self._rank
         check_count("all_to_all", inputs, n)
         check_count("all_to_all", outputs, n)
@@ -301,15 +307,17 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         held, wanted = {me * n + r: t for r, t in enumerate(inputs)}, {r * n + me: t for r, t in enumerate(outputs)}
         check_pieces("all_to_all", held, wanted, even=False)
         # who sends how much to whom only those two know: nobody forwards
-        arguments = "alltoall", held, wanted, counts.tolist(), seconds(opts, self._timeout_s)
+        arguments = "alltoall", held, wanted, counts.tolist(), seconds(opts, self.timeout_s)
         return self._begin([(arguments, {"direct": True})], outputs)
 
+    @repeated(lambda group, output, source, splits, *_: group._shares(output, splits))
     @by_device
     def alltoall_base(
         self, output: Tensor, source: Tensor, output_splits: list[int], input_splits: list[int], opts: Any = None
     ) -> Any:
-        return self.alltoall(self._shares(output, output_splits), self._shares(source, input_splits), opts)
+        return self._exchange(self._shares(output, output_splits), self._shares(source, input_splits), opts)
 
+    @repeated(lambda group, *_: [group._tokens])
     def barrier(self, opts: Any = None) -> Any:
         return self._queue("allgather", [self._token], [self._tokens], opts, "barrier")
 
@@ -338,7 +346,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         asked: list[Receive] = []
 
         def post(into: memoryview, done: Done) -> None:
-            asked.append(Receive(tag, into, done, source, self._timeout_s))
+            asked.append(Receive(tag, into, done, source, self.timeout_s))
             ask(self._links.inbox, peers.values(), asked[0])
 
         def came_from() -> int:
@@ -378,7 +386,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         """Return when all ranks have come; rank 0 names those that have not."""
-        timeout_s = self._timeout_s if timeout is None or timeout < timedelta() else timeout.total_seconds()
+        timeout_s = self.timeout_s if timeout is None or timeout < timedelta() else timeout.total_seconds()
         self._monitored.pass_all(timeout_s, wait_all_ranks)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from functools import partial
@@ -68,12 +68,13 @@ class Started(dist._Work):  # type: ignore[misc]
 
     Args:
         runs: one for each, in their order.
-        result: what the future gives.
+        result: gives what the future gives.
+        calls: what was called, for who wants to repeat it.
     """
 
-    def __init__(self, runs: list[Run], result: Any) -> None:
+    def __init__(self, runs: list[Run], result: Callable[[], Any], calls: Sequence[Any] = ()) -> None:
         super().__init__()
-        self._runs, self._result = runs, result
+        self._runs, self._result, self.calls = runs, result, calls
         self._future: torch.futures.Future | None = None
 
     def wait(self, timeout: timedelta | None = None) -> bool:
@@ -109,7 +110,7 @@ class Started(dist._Work):  # type: ignore[misc]
         if failure is not None:
             future.set_exception(failure)  # type: ignore[arg-type]
         else:
-            future.set_result(self._result)
+            future.set_result(self._result())
 
 
 class Order:

@@ -43,17 +43,13 @@ from ..model.topology import Topology
 from ..runtime.recorded import Trace
 from .adapting import Adapted
 from .agent import Agent
-from .changes import MOST_RATIO, NEVER, NOTE, RATIO_UNIT, TAG, Round, Use, Word
+from .changes import MOST_RATIO, NEVER, NOTE, RATIO_UNIT, SLACK, TAG, Round, Use, Word, note_of
 from .first_plans import FirstPlans
 from .job import Job
 from .link_rates import LinkRates
 from .links import Links
 from .slowness import SUSPECTED, Slowness
 from .worker import Worker
-
-SLACK = 2
-"""Calls of a shape that a rank may begin by the old plan after it has counted. One round of notes takes about as long
-as a collective, so with 2 hardly a call waits; more would only put off the better plan."""
 
 ASKED_AT = 2
 """The call of a shape at which a better plan is asked for: one that is called once needs none."""
@@ -77,6 +73,7 @@ class Plans:
         self._uses: dict[Shape, Use] = {}
         self._rounds: dict[Shape, Round] = {}
         self._worker = Worker("plans of a group", self._failed)
+        self._later = self._worker.later
         self._closed, self._slowness, self._adapted = False, Slowness(), Adapted(library)
         self._planned_for: dict[Shape, Topology | None] = {}  # of shapes that were planned anew for slow links
         self._offers: dict[Shape, Callable[[], None]] = {}  # better plans that came while their shape was changing
@@ -95,6 +92,20 @@ class Plans:
         with self._changed:
             use = self._uses.get(Shape.of(kind, size_bytes, root))
             return use is None or use.recipe is None or (use.limit is not None and use.begun >= use.limit)
+
+    def use(self, kind: str, size_bytes: int, root: int) -> Use:
+        """The use of a shape that was called before."""
+        return self._uses[Shape.of(kind, size_bytes, root)]
+
+    def goes_on(self, use: Use, recipe: Recipe) -> bool:
+        """Whether the next call of a shape runs by this plan without a word of others, which counts it then."""
+        with self._changed:
+            if use.recipe is not recipe or use.limit is not None or use.change_at is not None:
+                return False
+            use.begun += 1
+        if self._library.rank == 0:
+            self._lead(use)
+        return True
 
     def recipe(self, kind: str, size_bytes: int, root: int, direct: bool, timeout_s: float) -> Recipe:
         """How to run the next call of a shape; every rank asks once for each call, in the order of the calls.
@@ -337,20 +348,14 @@ class Plans:
             if any(messages.failure is not None for messages in missing):
                 del self._rounds[shape]
                 self._tell_all(Word.CHANGE, shape, NEVER)
-        elif word in (Word.READY, Word.UNABLE):
-            (heard.ready if word == Word.READY else heard.unable).add(rank)
-            if len(heard.ready) + len(heard.unable) == self._library.size:  # nobody reads it any more
-                self._later(partial(self._links.forget, f"better/{shape.name}"))
-                if heard.unable:
-                    del self._rounds[shape]
-                    self._tell_all(Word.CHANGE, shape, NEVER)
-                else:
-                    self._tell_all(Word.COUNT, shape)
-        else:
-            heard.counts[rank] = number
-            if len(heard.counts) == self._library.size:
-                del self._rounds[shape]
-                self._tell_all(Word.CHANGE, shape, max(heard.counts.values()) + SLACK)
+            return
+        if (answer := heard.hear(word, rank, number, self._library.size)) is None:
+            return
+        if word != Word.COUNTED:  # all have read it
+            self._later(partial(self._links.forget, f"better/{shape.name}"))
+        if answer[0] == Word.CHANGE:
+            del self._rounds[shape]
+        self._tell_all(answer[0], shape, answer[1])
 
     def _await_change(self, use: Use, timeout_s: float) -> None:
         """Wait until rank 0 has said from which call on the better plan is used. The caller has the lock."""
@@ -371,26 +376,20 @@ class Plans:
 
     # --- notes and work ---------------------------------------------------------------------------
 
-    def _note(self, word: Word, shape: Shape, number: int) -> bytes:
-        return NOTE.pack(word, KINDS.index(shape.kind), self._library.rank, shape.root, shape.size_bytes, number)
-
     def _tell_all(self, word: Word, shape: Shape, number: int = 0) -> None:
         """Send a note from rank 0 to all, itself last."""
-        note = self._note(word, shape, number)
+        note = note_of(word, shape, self._library.rank, number)
         for rank in range(1, self._library.size):
             self._links.relays.note(rank, TAG, note)
         self._later(partial(self._hear, note))
 
     def _answer(self, word: Word, shape: Shape, number: int = 0) -> None:
         """Send a note to rank 0."""
-        note = self._note(word, shape, number)
+        note = note_of(word, shape, self._library.rank, number)
         if self._library.rank == 0:
             self._later(partial(self._hear, note))
         else:
             self._links.relays.note(0, TAG, note)
-
-    def _later(self, job: Callable[[], None]) -> None:
-        self._worker.later(job)
 
     def _failed(self, error: Exception) -> None:
         if not self._closed and not self._links.left:

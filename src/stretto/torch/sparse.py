@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -42,3 +42,24 @@ def sum_sparse(tensor: Tensor, rank: int, ranks: int, gather: Callable[[Tensor, 
     gather(values.reshape(-1), [v.view(-1) for v in all_values])
     places = torch.cat(all_indices).view(-1, indices.shape[0]).t()
     tensor.copy_(torch.sparse_coo_tensor(places, torch.cat(all_values), tensor.shape, check_invariants=True).coalesce())
+
+
+def sparse_sums(
+    tensors: Sequence[Tensor], op: Any, rank: int, ranks: int, run: Callable[..., None], timeout_s: float
+) -> Callable[[], None]:
+    """What sums sparse tensors over the ranks, each in its place; refuses what cannot be summed.
+
+    Args:
+        run: runs a collective over pieces, as of :meth:`.Collectives.run`.
+    """
+    for t in tensors:
+        check_sparse(t, op)
+
+    def gather(own: Tensor, out: list[Tensor]) -> None:
+        run("allgather", {rank: own}, dict(enumerate(out)), [t.numel() for t in out], timeout_s)
+
+    def sum_all() -> None:
+        for t in tensors:
+            sum_sparse(t, rank, ranks, gather)
+
+    return sum_all

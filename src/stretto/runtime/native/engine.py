@@ -6,7 +6,6 @@ takes Python's lock away from the thread that calls: where other threads are bus
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
 import os
@@ -30,18 +29,20 @@ from ..buffers import Array
 from ..mesh import Connection, Mesh
 from . import compiling, kernel_engine, machine_code
 from . import kernel_layout as at
+from .events import HOLDING, LEAVING, Events
 from .failures import failure_of
 from .listeners import Listeners
 from .machine import EVENT_BYTES
 from .records import NOTHING_SAID, WORD, Ends, Last, address, words
-from .runs import HOLDING, LEAVING, Poll, Run
+from .runs import Poll, Run
 from .sums import Sums
-from .templates import Template, column, template_of
+from .templates import Template, column, fill_in, template_of
 
 NOTHING_BYTES = 64
 JOIN_S = 5.0
 """Seconds that the threads of listeners get to end."""
 _COMMAND = struct.Struct("qq")
+_COMMAND_BYTES = ctypes.c_size_t(_COMMAND.size)
 
 
 class Engine:
@@ -63,7 +64,7 @@ class Engine:
             self._record[which // WORD] = value
         self._poller.register(self._commands, select.EPOLLIN)
         HOLDING.epoll_ctl(self._poller.fileno(), 3, self._commands, (ctypes.c_uint8 * 16)(1))  # whose data is 0
-        self._events: list[int] = []
+        self.events = Events()
         self._stopped = False
         self.broken: BaseException | None = None
         self._ends: dict[int, Ends] = {}
@@ -83,9 +84,9 @@ class Engine:
         numbers: tuple[int, Mapping[int, int]] | None = None,
     ) -> Ends:  # fmt: skip
         """Serve a mesh from now on; see :class:`.Ends`. Where it is shared, frames are taken when this returns."""
-        added = -1 if shared is None else self.event()
+        added = -1 if shared is None else self.events.take()
         ends = Ends(mesh, shared, numbers, added)
-        place = address(ends.group)
+        place = ends.address
         with self._lock:
             self._ends[place], self._runs[place], self._templates[place] = ends, deque(), WeakKeyDictionary()
         mesh.server = _Served(self, ends)
@@ -96,7 +97,7 @@ class Engine:
 
     def ask(self, command: int, request: Sequence[int]) -> Int64:
         """Give the loop a command, and wait until it has obeyed; returns the request with an event put in second."""
-        asked = np.array([request[0], event := self.event(), *request[1:]], dtype=np.int64)
+        asked = np.array([request[0], event := self.events.take(), *request[1:]], dtype=np.int64)
         if not self._stopped:
             self._say(command, address(asked))
             self._await(event)
@@ -114,13 +115,13 @@ class Engine:
         poll = Poll(event, select.POLLIN, 0)
         while LEAVING.poll(ctypes.byref(poll), 1, 1000) <= 0 and self._thread.is_alive():
             pass
-        self.give_event(event)
+        self.events.give(event)
 
     def release(self, ends: Ends, failure: PeerFailed | None, last: Last = NOTHING_SAID) -> None:
         """Serve a mesh no more; where groups share its connections, its streams say ``last``."""
         if os.getpid() != self.owner or self.defer(self.release, ends, failure, last):
             return
-        place = address(ends.group)
+        place = ends.address
         with self._lock:
             if self._ends.pop(place, None) is None:
                 return
@@ -137,7 +138,7 @@ class Engine:
     def drain(self, ends: Ends) -> None:
         """Return when all runs of a mesh have ended."""
         with self._lock:
-            runs = list(self._runs.get(address(ends.group), ()))
+            runs = list(self._runs.get(ends.address, ()))
         if runs:
             runs[-1].wait()
 
@@ -176,11 +177,12 @@ class Engine:
 
     def submit(self, run: Run, adds: int, adds_by: int, item_bytes: int, timeout_s: float, call: bytes) -> None:
         """Give a run to the loop."""
-        block = run.block
-        block[at.ADDS // WORD], block[at.ADDS_BY // WORD], block[at.ITEM_BYTES // WORD] = adds, adds_by, item_bytes
-        block[at.TIMEOUT_NS // WORD] = int(min(timeout_s, 1e9) * 1e9)
-        block[at.OWN_CALL // WORD : at.OWN_CALL // WORD + 3] = np.frombuffer(call, dtype=np.int64)
-        place = address(run.ends.group)
+        fill_in(run.block, adds, adds_by, item_bytes, timeout_s, call)
+        self.start(run)
+
+    def start(self, run: Run) -> None:
+        """Give a run to the loop whose words are all there."""
+        place = run.ends.address
         with self._lock:
             runs = self._runs.get(place)
             serves = runs is not None and self.broken is None and run.ends.mesh.failure is None
@@ -188,7 +190,7 @@ class Engine:
                 while runs and runs[0].released:
                     runs.popleft()
                 runs.append(run)
-                self._say(kernel_engine.ADD_RUN, address(block))
+                self._say(kernel_engine.ADD_RUN, run.place)
         if not serves:
             run.fail(run.ends.mesh.failure or PeerFailed("this process", "the group was destroyed"))
 
@@ -202,28 +204,12 @@ class Engine:
     def template(self, ends: Ends, program: Program) -> Template:
         """The words of a program over a mesh, made once."""
         with self._lock:
-            known = self._templates.get(address(ends.group))
+            known = self._templates.get(ends.address)
         if known is None:  # another thread has just ended the mesh
             raise ends.mesh.failure or PeerFailed(ends.mesh.name(ends.mesh.node), "the group was destroyed")
         if program not in known:
             known[program] = template_of(program, ends)
         return known[program]
-
-    def event(self) -> int:
-        """A descriptor of an event that has not happened."""
-        with contextlib.suppress(IndexError):
-            return self._events.pop()
-        return os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-
-    def give_event(self, event: int) -> None:
-        """Take an event back."""
-        if os.getpid() != self.owner:
-            return  # what is read here would be missing in the process that waits for it
-        if self._stopped:
-            os.close(event)
-            return
-        HOLDING.read(event, (ctypes.c_uint8 * 8)(), ctypes.c_size_t(8))
-        self._events.append(event)
 
     def stop(self) -> None:
         """End the threads."""
@@ -236,7 +222,8 @@ class Engine:
         for thread in self._helpers:
             if thread is not here:
                 thread.join(JOIN_S)
-        for descriptor in (self._commands, self._command, *self._events):
+        self.events.stop()
+        for descriptor in (self._commands, self._command):
             os.close(descriptor)
         self._poller.close()
 
@@ -252,7 +239,7 @@ class Engine:
         if self._stopped and command != kernel_engine.STOP:  # its pipe's number may be that of another file now
             raise OSError(errno.EPIPE, "the loop of stretto has ended")
         # without giving up Python's lock: the loop never waits for it before it reads
-        while HOLDING.write(self._command, _COMMAND.pack(command, place), ctypes.c_size_t(_COMMAND.size)) < 0:
+        while HOLDING.write(self._command, _COMMAND.pack(command, place), _COMMAND_BYTES) < 0:
             if ctypes.get_errno() != errno.EINTR:
                 raise OSError(ctypes.get_errno(), "the loop of stretto is gone")
 
@@ -281,7 +268,7 @@ class Engine:
     def _tell(self, ends: Ends, runs: list[Run]) -> None:
         """Tell the peers of a failure, and end the group's runs."""
         mesh, current = ends.mesh, int(ends.group[at.CURRENT // WORD])
-        running = next((run for run in runs if address(run.block) == current), None)
+        running = next((run for run in runs if run.place == current), None)
         ends.give_back()
         program, block = (None, None) if running is None else (running.program, running.block)
         failure, culprit = failure_of(ends, program, block)

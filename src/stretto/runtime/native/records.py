@@ -105,6 +105,7 @@ class Ends:
         shared: the addresses of the records of its connections, where groups share them.
         numbers: the numbers of the streams there: what this process is called by, and what it calls each peer by.
     Attributes:
+        address: of the group's record.
         added: an event that tells that the loop serves the mesh, or -1.
         keep: what must live as long.
     """
@@ -118,6 +119,7 @@ class Ends:
         self.wires = Wires([] if shared is not None else mesh.connections, 0)
         self._wire_of = shared if shared is not None else self.wires.place
         self.group = words(at.GROUP_WORDS // WORD)
+        self.address = address(self.group)
         self.connections = words(count * at.CONNECTION_WORDS // WORD).reshape(count, at.CONNECTION_WORDS // WORD)
         self.place = {c: address(row) for c, row in zip(mesh.connections, self.connections, strict=True)}
         self.by_address = {place: c for c, place in self.place.items()}

@@ -17,6 +17,7 @@ from ...model.arrays import Int64
 from ...model.errors import PeerFailed
 from ..recorded import Trace
 from . import kernel_layout as at
+from .events import HOLDING, LEAVING
 from .failures import transfer_of
 from .records import WORD, Ends, address
 from .templates import Template, column
@@ -27,32 +28,55 @@ if TYPE_CHECKING:
 HOLD_MS = 1
 """Milliseconds for which a thread that waits for a run keeps Python's lock: less than the 5 ms that Python lets a busy
 thread keep it, which is what getting it back costs."""
-HOLDING, LEAVING = ctypes.PyDLL(None, use_errno=True), ctypes.CDLL(None, use_errno=True)
-"""The C library, called with Python's lock and without."""
+MOST_SPARE = 4
+"""How many runs of one call keep their memory for the next ones."""
 
 
 class Poll(ctypes.Structure):
     _fields_ = [("fd", ctypes.c_int), ("events", ctypes.c_short), ("came", ctypes.c_short)]
 
 
-class Run:
-    """A program that runs, or waits for its turn in its group."""
+class Slot:
+    """The memory of a run, at ``place``, and the event that tells its end."""
 
-    def __init__(
-        self, engine: Engine, ends: Ends, program: Program, template: Template, block: Int64 | None = None
-    ) -> None:
-        self.engine, self.ends, self.program, self.template = engine, ends, program, template
-        self.block: Int64 = (template.block if block is None else block).copy()
-        self._failure: BaseException | None = None
-        self.keep: list[Any] = []
-        self._event = engine.event()
-        self._poll = Poll(self._event, select.POLLIN, 0)
-        self._reference = ctypes.byref(self._poll)
-        self.block[at.WAKE // WORD] = self._event
+    def __init__(self, engine: Engine, block: Int64) -> None:
+        self._engine, self.block = engine, block.copy()
+        self.place = address(self.block)
+        self.event = engine.events.take()
+        self.poll = ctypes.byref(Poll(self.event, select.POLLIN, 0))
+        self.block[at.WAKE // WORD] = self.event
 
     def __del__(self) -> None:
         if not sys.is_finalizing():  # then modules may be gone, and the descriptor goes with the process
-            self.engine.give_event(self._event)
+            self._engine.events.give(self.event)
+
+    def fill(self, block: Int64) -> None:
+        """Make it that of another run, whose words are given; the last one is released."""
+        self._engine.events.clear(self.event)
+        self.block[:] = block
+        self.block[at.WAKE // WORD] = self.event
+
+
+class Run:
+    """A program that runs, or waits for its turn in its group.
+
+    Args:
+        spare: where its memory goes when nobody needs it any more.
+    """
+
+    def __init__(
+        self, engine: Engine, ends: Ends, program: Program, template: Template, slot: Slot | None = None,
+        spare: list[Slot] | None = None,
+    ) -> None:  # fmt: skip
+        self.engine, self.ends, self.program, self.template = engine, ends, program, template
+        self._slot, self._spare = slot or Slot(engine, template.block), spare
+        self.block, self.place = self._slot.block, self._slot.place
+        self._failure: BaseException | None = None
+        self.keep: list[Any] = []
+
+    def __del__(self) -> None:
+        if self._spare is not None and self.released and len(self._spare) < MOST_SPARE:
+            self._spare.append(self._slot)
 
     @property
     def failure(self) -> BaseException | None:
@@ -70,12 +94,12 @@ class Run:
 
     def wait(self, within_s: float | None = None) -> bool:
         """Wait until the run has ended, or for a time; returns whether it has."""
-        if self.ended or HOLDING.poll(self._reference, 1, HOLD_MS) > 0:
+        if self.ended or HOLDING.poll(self._slot.poll, 1, HOLD_MS) > 0:
             return True
         until = None if within_s is None else time.monotonic() + within_s
         while not self.ended:
             left_ms = -1 if until is None else max(0, int((until - time.monotonic()) * 1000) + 1)
-            if LEAVING.poll(self._reference, 1, min(left_ms, 1 << 30)) == 0 and left_ms == 0:
+            if LEAVING.poll(self._slot.poll, 1, min(left_ms, 1 << 30)) == 0 and left_ms == 0:
                 return self.ended
         return True
 
@@ -83,15 +107,14 @@ class Run:
         """End a run that the loop does not run."""
         self._failure = failure
         self.block[at.STATUS // WORD] = at.ENDED_BADLY
-        os.eventfd_write(self._event, 1)
-        self.engine.listeners.call(address(self.block))
+        os.eventfd_write(self._slot.event, 1)
+        self.engine.listeners.call(self.place)
 
     def listen(self, call: Callable[[], None]) -> None:
         """Call ``call`` once when the run has ended, in a thread for this."""
-        place = address(self.block)
-        self.engine.listeners.add(place, self, call)
+        self.engine.listeners.add(self.place, self, call)
         self.block[at.LISTENS // WORD] = 1
-        self.engine.listeners.call(place)  # it may have ended before the loop could see that anyone listens
+        self.engine.listeners.call(self.place)  # it may have ended before the loop could see that anyone listens
 
     def transfer_of(self, peer: str) -> str | None:
         """A transfer that the run still waits for, of a peer if there is one."""

@@ -73,6 +73,13 @@ def template_of(program: Program, ends: Ends) -> Template:
     return Template(block, chunks.chunk, chunks.size_bytes.astype(np.int64), {c: i for i, c in enumerate(numbers)})
 
 
+def fill_in(block: Int64, adds: int, adds_by: int, item_bytes: int, timeout_s: float, call: bytes) -> None:
+    """Put into a run how its numbers are added, how long it may take, and the code of its call."""
+    block[at.ADDS // WORD], block[at.ADDS_BY // WORD], block[at.ITEM_BYTES // WORD] = adds, adds_by, item_bytes
+    block[at.TIMEOUT_NS // WORD] = int(min(timeout_s, 1e9) * 1e9)
+    block[at.OWN_CALL // WORD : at.OWN_CALL // WORD + 3] = np.frombuffer(call, dtype=np.int64)
+
+
 def _sends(program: Program, ends: Ends) -> dict[int, NDArray[Any]]:
     """The columns of sends and copies, of signals that are due, and of the connections that take part."""
     sends, awaited, mesh, place = program.sends, program.awaited, ends.mesh, ends.place
