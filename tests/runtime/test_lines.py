@@ -98,6 +98,26 @@ def test_messages_of_all_groups_have_one_thread_and_one_connection_a_pair(shares
     assert not any(shared._lines for shared in sharing._RANKS.values())
 
 
+@pytest.mark.parametrize("count", [1, 4])
+def test_more_groups_need_no_more_threads_and_no_more_connections(count, monkeypatch):
+    from stretto.torch import pending
+
+    monkeypatch.setenv("STRETTO_KERNELS", "compiled")
+    monkeypatch.setattr(pending, "IDLE_S", 0.0)
+    before, sockets = set(threading.enumerate()), socket_count()
+    with world(monkeypatch, count) as groups:
+        assert socket_count() - sockets == 2 * RANKS * (RANKS - 1) + 2  # collectives and messages; the thread's own two
+        for group in groups:
+            tensors = [torch.full((100,), float(rank)) for rank in range(RANKS)]
+            for work in [g.allreduce([t]) for g, t in zip(group, tensors, strict=True)]:
+                work.wait(timedelta(seconds=30))
+            assert all(t.tolist() == [3.0] * 100 for t in tensors)
+        for thread in set(threading.enumerate()) - before:
+            if thread.name in {f"stretto-{rank}" for rank in range(RANKS)}:  # connects and plans, and has ended then
+                thread.join(30)
+        assert sorted(t.name for t in set(threading.enumerate()) - before) == ["stretto", "stretto-messages"]
+
+
 def test_worlds_share_nothing(monkeypatch):
     with world(monkeypatch, 1) as (one,), world(monkeypatch, 1) as (other,):
         assert not lines_of(one[0]) & lines_of(other[0])
