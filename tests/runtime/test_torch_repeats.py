@@ -223,6 +223,15 @@ def test_a_repeated_call_keeps_its_tensors_until_it_has_ended_and_no_longer(grou
     assert alive() is None
 
 
+def test_a_repeated_call_keeps_no_group_alive(groups):
+    for _ in range(LOOKED_UP + 1):
+        wait([g.barrier(opts=options("Barrier")) for g in groups])
+    alive = weakref.ref(groups[2])
+    del groups[2]
+    gc.collect()
+    assert alive() is None
+
+
 def test_a_repeated_call_of_a_group_that_has_failed_raises(groups):
     tensors = numbers(groups)
     for _ in range(LOOKED_UP + 1):

@@ -92,7 +92,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         # all barriers may use the same memory, since nobody looks at what is in it
         self._token = torch.ones(1, dtype=torch.uint8)
         self._tokens = list(torch.zeros(size, dtype=torch.uint8).split(1))
-        self.repeats = Repeats(self._collectives, self._order, (self._token, self._tokens))
+        self.repeats = Repeats(self._collectives, self._order, self._shares, self._token, self._tokens)
         parts = self._links, self._order, self._collectives, self._serving
         self._leave = weakref.finalize(self, leave, *parts, os.getpid())
         self._order.later(self._links.connect, None)
@@ -263,7 +263,7 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
     def allgather_coalesced(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> Any:
         return self.allgather([list(same) for same in zip(*outputs, strict=True)], inputs, opts)
 
-    @repeated(lambda group, output, *_: [group._shares(output)])
+    @repeated(lambda repeats, output, *_: [repeats.shares(output)])
     @by_device
     def _allgather_base(self, output: Tensor, source: Tensor, opts: Any = None) -> Any:
         return self._queue("allgather", [source], [self._shares(output)], opts)
@@ -277,12 +277,12 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
     def reduce_scatter_tensor_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Any:
         return self.reduce_scatter(outputs, [self._shares(i) for i in inputs], opts)
 
-    @repeated(lambda group, output, *_: [output])
+    @repeated(lambda repeats, output, *_: [output])
     @by_device
     def _reduce_scatter_base(self, output: Tensor, source: Tensor, opts: Any = None) -> Any:
         return self._queue("reducescatter", [self._shares(source)], [output], opts)
 
-    @repeated(lambda group, outputs, *_: outputs or [[]])
+    @repeated(lambda repeats, outputs, *_: outputs or [[]])
     @by_device
     def gather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any) -> Any:
         return self._queue("gather", inputs, outputs or [[]], opts)
@@ -310,14 +310,14 @@ class StrettoGroup(dist.ProcessGroup):  # type: ignore[misc]
         arguments = "alltoall", held, wanted, counts.tolist(), seconds(opts, self.timeout_s)
         return self._begin([(arguments, {"direct": True})], outputs)
 
-    @repeated(lambda group, output, source, splits, *_: group._shares(output, splits))
+    @repeated(lambda repeats, output, source, splits, *_: repeats.shares(output, splits))
     @by_device
     def alltoall_base(
         self, output: Tensor, source: Tensor, output_splits: list[int], input_splits: list[int], opts: Any = None
     ) -> Any:
         return self._exchange(self._shares(output, output_splits), self._shares(source, input_splits), opts)
 
-    @repeated(lambda group, *_: [group._tokens])
+    @repeated(lambda repeats, *_: [repeats.tokens])
     def barrier(self, opts: Any = None) -> Any:
         return self._queue("allgather", [self._token], [self._tokens], opts, "barrier")
 

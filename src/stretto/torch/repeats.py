@@ -30,11 +30,12 @@ _FIELDS: dict[type, tuple[str, ...]] = {
 _REDUCING = (c10d.AllreduceOptions, c10d.ReduceOptions, c10d.ReduceScatterOptions)
 
 
-def repeated(result: Callable[..., Any] = lambda group, first, *_: first) -> Callable[..., Any]:
+def repeated(result: Callable[..., Any] = lambda repeats, first, *_: first) -> Callable[..., Any]:
     """Let a group's collective be repeated.
 
     Args:
-        result: what the future of a call gives, by the group and the call's arguments; by default the first of these.
+        result: what the future of a call gives, by the group's :class:`Repeats` and the call's arguments; by default
+            the first of these. A group knows its last call, which must not keep the group alive.
     """
 
     def of(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -47,10 +48,11 @@ def repeated(result: Callable[..., Any] = lambda group, first, *_: first) -> Cal
             if not known or not _describe((arguments, named.get("opts")), parts):
                 return method(self, *arguments, **named)
             key = tuple(parts)
-            work = self.repeats.begin(key, arguments, lambda: result(self, *arguments))
+            repeats: Repeats = self.repeats
+            work = repeats.begin(key, arguments, lambda: result(repeats, *arguments))
             if work is None:
                 work = method(self, *arguments, **named)
-                self.repeats.note(key, work)
+                repeats.note(key, work)
             return work
 
         return call
@@ -83,11 +85,15 @@ class Repeats:
     """The calls that one rank of a group can repeat.
 
     Args:
-        keep: what must live as long as a call, besides its arguments.
+        shares: a tensor as a part for each rank.
+        token, tokens: what a barrier gathers.
     """
 
-    def __init__(self, collectives: Collectives, order: Order, keep: Any) -> None:
-        self._collectives, self._order, self._keep = collectives, order, keep
+    def __init__(
+        self, collectives: Collectives, order: Order, shares: Callable[..., Any], token: Tensor, tokens: list[Tensor]
+    ) -> None:
+        self._collectives, self._order, self._keep = collectives, order, (token, tokens)
+        self.shares, self.tokens = shares, tokens
         self._kept: dict[tuple[Any, ...], Again | None] = {}
 
     def begin(self, key: tuple[Any, ...], arguments: Any, result: Callable[[], Any]) -> Started | None:
