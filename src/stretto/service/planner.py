@@ -119,7 +119,7 @@ class Planner:
         self._expected: dict[str, list[dict[str, Any]]] = {}  # by network its overlay if links stay as they are
 
     def work(self) -> float:
-        """Do all that is to be done, and forget what is old when it is time; the moment at which there is more to do."""
+        """Do all that is to be done, and forget what is old when it is time; the moment to look again."""
         again_at = self.listen()
         while self.step() or self.plan_ahead():
             self._forget_old()  # a planner that always has work forgets, too
