@@ -143,7 +143,7 @@ def line(row: dict) -> str:
     if "refused" in row:
         return row["refused"][:60]
     if "verified" not in row:
-        return f"{row['completion_over_bound']:.4f} | {row['planning_cpu_s']:.2f} | | |"
+        return f"{row['completion_over_bound']:.4f} | {row['planning_cpu_s']:.2f} |  |  | "
     total = row["planning_cpu_s"] + row["verifying_cpu_s"] + row["simulating_cpu_s"]
     parts = [row[name] for name in ("planning_cpu_s", "verifying_cpu_s", "simulating_cpu_s")]
     held = row["representatives"] or row["transfers"]

@@ -1,11 +1,12 @@
-"""How near is a planner to the bound on many topologies and sizes? One row for each cell, and means at the end.
+"""How near is a planner to the bound on many topologies and sizes? A line for each cell, and tables at the end.
 
 python benchmarks/grid.py [-p auto,forest] [-t dgx1 ...] [-s 64MB,...] [-c allgather,...] [--sample 5] [--effort normal]
 
 Sizes are of the full buffer, as nccl-tests count them; with --shard of a rank's part of it. Topologies are separated by
 spaces, since their specs contain commas. --sample K runs every K-th cell; a K prime to the number of sizes and to that
 of collectives meets all of them. Seconds, of CPU and of wall-clock time, are of a second, warm run of each cell. Plans
-are verified, simulated and compared with `bounds` of the same cell.
+are verified, simulated and compared with `bounds` of the same cell. The tables: means, then for each planner a line
+for each network, then the worst cells.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,8 @@ TOPOLOGIES = (
     "zoo:Napnet",
 )  # fmt: skip
 SIZES = ("1KB", "64KB", "1MB", "16MB", "64MB", "256MB", "1GB")
+WORST = 6
+"""Cells that the last table has."""
 KINDS = ("allreduce", "allgather", "reducescatter", "alltoall")
 LARGE_BYTES = 64_000_000
 """From this size on plans are to be nearer to the bound: docs/contributors/auto-grid.md."""
@@ -59,6 +63,8 @@ def main() -> None:
                 rows.append(row)
                 print(shown(row), flush=True)
     summarise(rows)
+    by_network(rows)
+    show_worst(rows, WORST)
     given.output.parent.mkdir(exist_ok=True)
     given.output.write_text(json.dumps(rows, indent=1))
 
@@ -134,29 +140,72 @@ def shown(row: dict[str, Any]) -> str:
 
 def summarise(rows: Sequence[dict[str, Any]]) -> None:
     """Means by planner: of all cells, of large and small ones, and of each size and collective."""
-    for planner in dict.fromkeys(r["planner"] for r in rows):
-        mine = [r for r in rows if r["planner"] == planner]
-        _line(f"{planner}, all", mine)
-        _line(f"{planner}, from 64 MB", [r for r in mine if r["size_bytes"] >= LARGE_BYTES])
-        _line(f"{planner}, below", [r for r in mine if r["size_bytes"] < LARGE_BYTES])
-        for column in ("size", "kind"):
-            for value in dict.fromkeys(r[column] for r in mine):
-                _line(f"{planner}, {value}", [r for r in mine if r[column] == value])
-        _line(f"{planner}, up to 64 ranks", [r for r in mine if r["ranks"] <= 64])
+    print(f"\n| {' | '.join(SUMMARY)} |\n{'|---' * len(SUMMARY)}|")
+    for planner, mine in by(rows, "planner").items():
+        parts = {
+            "all": mine,
+            "from 64 MB": [r for r in mine if r["size_bytes"] >= LARGE_BYTES],
+            "below": [r for r in mine if r["size_bytes"] < LARGE_BYTES],
+            **by(mine, "size"),
+            **by(mine, "kind"),
+            "up to 64 ranks": [r for r in mine if r["ranks"] <= 64],
+        }
+        for title, some in parts.items():
+            if some:
+                print(f"| {planner} | {title} | {' | '.join(_summary(some))} |")
 
 
-def _line(title: str, rows: Sequence[dict[str, Any]]) -> None:
-    if not rows:
-        return
-    mean = math.exp(sum(math.log(r["ratio"]) for r in rows) / len(rows))
-    worst = max(rows, key=lambda r: r["ratio"])
-    slowest = max(rows, key=lambda r: r["cpu_s"])
-    print(
-        f"{title:28} {len(rows):4} cells, geometric mean {mean:.4f}, worst {worst['ratio']:.4f} "
-        f"({worst['topology']} {worst['kind']} {worst['size']}), planning CPU median "
-        f"{statistics.median(r['cpu_s'] for r in rows):.2f} s, most {slowest['cpu_s']:.2f} s "
-        f"({slowest['topology']} {slowest['kind']} {slowest['size']})"
-    )
+SUMMARY = ("planner", "cells", "number", "completion / bound, mean", "worst", "planning CPU s, median", "most")
+
+
+def _summary(rows: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+    """Cells of a line of the summary: the mean is geometric, the largest numbers are with their cell."""
+    worst, slowest = (max(rows, key=itemgetter(column)) for column in ("ratio", "cpu_s"))
+    median = statistics.median(r["cpu_s"] for r in rows)
+    return (
+        str(len(rows)), f"{mean([r['ratio'] for r in rows]):.4f}", f"{worst['ratio']:.3f} ({_cell(worst)})",
+        f"{median:.2f}", f"{slowest['cpu_s']:.2f} ({_cell(slowest)})",
+    )  # fmt: skip
+
+
+def _cell(row: dict[str, Any]) -> str:
+    return f"{row['topology']} {row['kind']} {row['size']}"
+
+
+def by_network(rows: Sequence[dict[str, Any]]) -> None:
+    """For each planner completion / bound: a line for each network, a column for each collective and size."""
+    for mine in by(rows, "planner").values():
+        columns = list(dict.fromkeys((r["kind"], r["size"]) for r in mine))
+        names = [f"{kind} {size.removesuffix(' a rank')}" for kind, size in columns]
+        print(f"\n| network | {' | '.join(names)} | CPU s at most |\n|---{'|---' * len(columns)}|---|")
+        for network, own in by(mine, "topology").items():
+            ratios = {(r["kind"], r["size"]): f"{r['ratio']:.3f}" for r in own}
+            slowest = max(r["cpu_s"] for r in own)
+            print(f"| {network} | {' | '.join(ratios.get(c, '') for c in columns)} | {slowest:.2f} |")
+
+
+def show_worst(rows: Sequence[dict[str, Any]], count: int) -> None:
+    """The cells that are farthest from the bound."""
+    columns = ("planner", "network", "collective", "size", "completion / bound", "CPU s", "transfers", "bound")
+    print(f"\n| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
+    for r in sorted(rows, key=lambda r: -r["ratio"])[:count]:
+        planner = r["by"] if r["by"] == r["planner"] else f"{r['planner']}: {r['by']}"
+        size = r["size"].removesuffix(" a rank")
+        print(f"| {planner} | {r['topology']} | {r['kind']} | {size} | {r['ratio']:.3f} | {r['cpu_s']:.2f} | "
+              f"{r['transfers']:,} | {r['bound']} |")  # fmt: skip
+
+
+def by(rows: Sequence[dict[str, Any]], column: str) -> dict[Any, list[dict[str, Any]]]:
+    """The rows of each value of a column."""
+    groups: dict[Any, list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(row[column], []).append(row)
+    return groups
+
+
+def mean(ratios: Sequence[float]) -> float:
+    """The geometric mean."""
+    return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else math.nan
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ and a harder one, where few GPUs are joined to routers (docs: planners/scale-ccl
 writes benchmarks/out/scale_ccl.json. Planning is CPU seconds in this process, kernels loaded before, the
 median of three; completion is the simulator's, of plans that the verifier passed. ``--quick`` takes every
 second size and distance; ``--growth`` adds 8 sites of 8 to 64 GPUs, ``--weights`` the choice of our f,
-``--peers`` figures 9 and 10 beside other planners.
+``--peers`` gives figures 9 and 10 beside other planners instead.
 """
 
 from __future__ import annotations
@@ -98,21 +98,19 @@ def weights() -> None:
 
 
 def peers() -> None:
-    """Figures 9 and 10 beside the other planners: completion / bound, by WAN delay at 1 subchunk and by subchunks."""
-    print(
-        "| plain arrangement, connectivity 0.5 | "
-        + " | ".join(f"{name} {o.get('rules', '')}".strip() for name, o in PEERS)
-        + " |"
-    )
-    print("|---|" + "---|" * len(PEERS))
-    cells = [(mb, 1, km) for mb in SIZES_MB for km in (10, 200)]
-    cells += [(mb, chunks, 100) for mb in SIZES_MB for chunks in (2, 4)]
-    for mb, chunks, km in cells:
+    """Figures 9 and 10 beside the other planners: completion / bound over all sizes, by WAN delay and by subchunks."""
+    names = [" ".join([f"`{name}`", *(f"`{k}={v}`" for k, v in o.items())]) for name, o in PEERS]
+    print(f"| subchunks | distance | {' | '.join(names)} |\n|---|---{'|---' * len(PEERS)}|")
+    for chunks, km in ((1, 10), (1, 200), (2, 100), (4, 100)):
         net = load_topology(f"sites:3,4?connectivity=0.5&km={km}")
-        work = Workload((make_collective("allgather", net, shard_bytes=mb * 10**9 // 1024, chunks=chunks),))
-        best = bounds(net, work)[0].seconds
-        ratios = [simulate(run_planner(name, net, work, options=o)).completion_s / best for name, o in PEERS]
-        print(f"| {mb} MB, {chunks} subchunk(s), {km} km | " + " | ".join(f"{r:.2f}" for r in ratios) + " |")
+        ratios: list[list[float]] = [[] for _ in PEERS]
+        for mb in SIZES_MB:
+            work = Workload((make_collective("allgather", net, shard_bytes=mb * 10**9 // 1024, chunks=chunks),))
+            best = bounds(net, work)[0].seconds
+            for own, (name, o) in zip(ratios, PEERS, strict=True):
+                own.append(simulate(run_planner(name, net, work, options=o)).completion_s / best)
+        spans = (dict.fromkeys((f"{min(own):.2f}", f"{max(own):.2f}")) for own in ratios)
+        print(f"| {chunks} | {km} km | {' | '.join(' to '.join(span) for span in spans)} |", flush=True)
 
 
 def summarise(rows: list[dict]) -> None:
@@ -146,6 +144,7 @@ def main() -> None:
         weights()
     if "--peers" in sys.argv:
         peers()
+        return
     quick = "--quick" in sys.argv
     sizes, distances = (SIZES_MB[::2], DISTANCES_KM[::2]) if quick else (SIZES_MB, DISTANCES_KM)
     rows = []

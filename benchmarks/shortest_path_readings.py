@@ -14,6 +14,7 @@ of what that leaves open, with a simulator of its own of first-come-first-served
 
     python benchmarks/shortest_path_readings.py [--arrangements] [--all]
 
+A table comes first: what the paper prints, what stretto's planner takes, and from what to what the readings take.
 Without --all only readings within 1 % of a published completion are printed, the extremes and the nearest. The two
 completions are 17.003 and 9.253 times what a rank's chunk takes on a link of 12.5 GB/s; what each reading says of their
 ratio is printed, too. With --arrangements the ten pipelined readings of paths by delay and receivers by rank are
@@ -40,6 +41,8 @@ from stretto.topologies import load_topology
 
 POINTS = ((250_000_000, 1, 50, 340_062.6), (15_625_000, 2, 100, 11_566.0))
 """Bytes of a rank, subchunks, km, and the completion that the paper prints, us."""
+
+POINT_NAMES = ("256 MB, 1 subchunk, 50 km", "16 MB, 2 subchunks, 100 km")
 
 NARROW = 12.5e9
 """Bytes/s of the links between accelerators and routers, and between sites."""
@@ -204,6 +207,27 @@ def chunk_times(us: list[float]) -> list[float]:
     return [t * NARROW / (1e6 * p[0]) for t, p in zip(us, POINTS, strict=True)]
 
 
+def show_table(rows: list[dict]) -> None:
+    """The paper's completions, those of stretto's planner, and the span of the readings by how a chunk is copied."""
+    print(f"| | {' | '.join(POINT_NAMES)} |\n{'|---' * (1 + len(POINTS))}|")
+    print(_line("the paper", [f"{p[3]:,.1f} us" for p in POINTS]))
+    nets = [load_topology(f"{PLAIN}&km={km}") for _, _, km, _ in POINTS]
+    for copy, cost in product((True, False), ("alpha-beta", "alpha")):
+        ours = [planned_us(net, p[0], p[1], copy, cost) for net, p in zip(nets, POINTS, strict=True)]
+        print(_line(f"`copy={str(copy).lower()}`, `cost={cost}`", [f"{t:,.1f} us" for t in ours]))
+    for copies, words in (
+        ("tree", "one copy over each link of a source's tree"),
+        ("unicast", "a copy for each receiver"),
+    ):
+        own = [row["us"] for row in rows if row["copies"] == copies]
+        spans = [f"{min(us):,.1f} to {max(us):,.1f} us" for us in zip(*own, strict=True)]
+        print(_line(f"readings: {words}", spans))
+
+
+def _line(name: str, cells: list[str]) -> str:
+    return f"| {' | '.join([name, *cells])} |"
+
+
 def show(rows: list[dict], everything: bool) -> None:
     """The extremes, the nearest, the largest ratio, and the rows within ``NEAR``."""
     for k, p in enumerate(POINTS):
@@ -228,12 +252,9 @@ def main() -> None:
     parser.add_argument("--all", action="store_true", help="print every reading")
     args = parser.parse_args()
     rows = simulated(PLAIN, list(readings()))
-    print(f"{PLAIN}: {len(rows)} readings")
+    show_table(rows)
+    print(f"\n{PLAIN}: {len(rows)} readings")
     show(rows, args.all)
-    nets = [load_topology(f"{PLAIN}&km={km}") for _, _, km, _ in POINTS]
-    for copy, cost in product((True, False), ("alpha-beta", "alpha")):
-        ours = [planned_us(net, p[0], p[1], copy, cost) for net, p in zip(nets, POINTS, strict=True)]
-        print(f"  stretto's planner, {copy=}, {cost=}: " + ", ".join(f"{t:,.1f} us" for t in ours))
     if args.arrangements:
         tried = [r for r in readings() if (r.paths, r.order, r.service) == ("delay", "rank", "pipelined")]
         more = []

@@ -1,11 +1,14 @@
-"""What TE-CCL's program costs: optimal epochs, solvers, windows, and a start from MTEGCCA.
+"""What TE-CCL's program costs: optimal epochs, solvers, windows, a start from MTEGCCA, and kinds of routers.
 
 Prints, for the instances whose optimum is known, the CPU seconds to find the fewest epochs and to
 refute one less, by HiGHS and by CP-SAT, and those of a plain HiGHS model without the
 earliest-arrival windows that a prototype needed; then what ``epochs=from-heuristic`` saves against
-TE-CCL's own search; then the time to build a model of at least 60,000 columns.
+TE-CCL's own search; then three sites with each kind of router; then the time to build a model of at
+least 60,000 columns.
 
-    python benchmarks/solvers.py [--limit SECONDS]
+    python benchmarks/solvers.py [--limit SECONDS] [--routers]
+
+``--routers`` gives the table of routers alone.
 """
 
 from __future__ import annotations
@@ -13,16 +16,21 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import Infeasible
+from stretto.model.topology import Topology
 from stretto.planners import run_planner
 from stretto.planners.teccl.copies import CopyModel
 from stretto.planners.teccl.epochs import epoch_seconds, in_epochs, initial_state
+from stretto.simulate import simulate
 from stretto.solvers import solve
 from stretto.topologies import load_topology
 
@@ -39,6 +47,10 @@ INSTANCES = [
 ]
 
 HOW = ("auto", "from-heuristic")
+
+SITES, SITES_BYTES = "sites:3,4?connectivity=0.5&km=50&message=0", 250_000_000
+"""The network on which kinds of routers are compared, and the bytes of a rank."""
+ROUTERS = ("cut-through", "switch", "store")
 
 
 def model_of(spec: str, shard: int, chunks: int, mode: str, alpha: bool, horizon: int) -> CopyModel:
@@ -62,50 +74,99 @@ def solved(spec: str, shard: int, chunks: int, mode: str, alpha: bool, horizon: 
     return {"epochs": horizon, "status": status, "cpu_s": time.process_time() - begun}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--limit", type=float, default=60.0, help="seconds for one solve")
-    limit = parser.parse_args().limit
-    solve(model_of("dgx1", 1000, 1, "fast", True, 800).model, solver="cp-sat", first=True)  # imports
-    rows = []
-    print(f"{'instance':34} {'epochs':>6} {'HiGHS':>20} {'CP-SAT':>20} {'prototype':>10}")
-    for spec, shard, chunks, mode, fewest, alpha, less_s, found_s in INSTANCES:
-        for horizon, was in ((fewest - 1, less_s), (fewest, found_s)):
-            cells = {s: solved(spec, shard, chunks, mode, alpha, horizon, s, limit) for s in ("highs", "cp-sat")}
-            rows.append(
-                {"topology": spec, "shard_bytes": shard, "chunks": chunks, "mode": mode, "prototype_s": was, **cells}
-            )
-            name = f"{spec} {shard / 1e6:g} MB x{chunks} {mode}"
-            texts = [f"{c['status']} {c['cpu_s']:.2f} s" for c in cells.values()]
-            print(
-                f"{name:34} {horizon:6} {texts[0]:>20} {texts[1]:>20} {'' if was is None else f'{was} s':>10}",
-                flush=True,
-            )
-    print("\nTE-CCL's own search for a horizon, and a start from MTEGCCA's plan (CPU seconds in all):")
-    starts = []
+def show(columns: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
+    """A table in Markdown, each row as it comes."""
+    print(f"\n| {' | '.join(columns)} |\n{'|---' * len(columns)}|", flush=True)
+    for row in rows:
+        print(f"| {' | '.join(row)} |", flush=True)
+
+
+def instances(limit: float, rows: list[dict]) -> Iterator[tuple[str, ...]]:
+    """For each instance what it takes to refute one epoch less than the fewest, and to find the fewest."""
+    for spec, shard, chunks, mode, fewest, alpha, *prototype_s in INSTANCES:
+        cells = {
+            solver: [solved(spec, shard, chunks, mode, alpha, n, solver, limit) for n in (fewest - 1, fewest)]
+            for solver in ("highs", "cp-sat")
+        }
+        row = {"topology": spec, "shard_bytes": shard, "chunks": chunks, "mode": mode, "prototype_s": prototype_s}
+        rows.append(row | cells)
+        name = f"{spec} {mode}, {shard / 1e6:g} MB in {chunks}{'' if alpha else ', no alpha'}"
+        texts = [" and ".join(map(_cost, own)) for own in cells.values()]
+        prototype = " and ".join(f"{each:g}" for each in prototype_s if each is not None)
+        yield name, f"{fewest}, not {fewest - 1}", *texts, prototype
+
+
+def _cost(cell: dict) -> str:
+    """CPU seconds of a solve or a search, or that they did not suffice."""
+    enough = cell["proven"] if "proven" in cell else cell["status"] in ("found", "infeasible")
+    return f"{cell['cpu_s']:.2f}" if enough else f"> {cell['cpu_s']:.0f}"
+
+
+def starts(limit: float, rows: list[dict]) -> Iterator[tuple[str, ...]]:
+    """TE-CCL's own search for a horizon, and a start from MTEGCCA's plan."""
     for spec, mode in (("dgx1", "fast"), ("amd:1", "fast"), ("ndv2:2", "slow"), ("dgx2:2", "slow")):
         net = load_topology(spec)
         workload = Workload((make_collective("allgather", net, 10**9),))
-        row = {"topology": spec, "mode": mode}
-        for how in HOW:
-            begun = time.process_time()
-            try:
-                plan = run_planner("teccl", net, workload, options={"mode": mode, "epochs": how}, time_limit_s=limit)
-                row[how] = {"epochs": plan.meta["epochs"], "proven": plan.meta["proven"]}
-            except Infeasible:
-                row[how] = {"epochs": None, "proven": False}
-            row[how]["cpu_s"] = time.process_time() - begun
-        starts.append(row)
-        texts = [f"{how} {row[how]['cpu_s']:7.2f} s ({row[how]['epochs']} epochs)" for how in HOW]
-        print(f"{spec + ' ' + mode:20} {texts[0]:36} {texts[1]}", flush=True)
+        row = {"topology": spec, "mode": mode} | {how: started(net, workload, mode, how, limit) for how in HOW}
+        rows.append(row)
+        yield f"{spec} {mode}", *(_cost(row[how]) for how in HOW)
+
+
+def started(net: Topology, workload: Workload, mode: str, how: str, limit: float) -> dict:
+    """The epochs of TE-CCL's plan, whether fewer are refuted, and CPU seconds in all."""
+    begun = time.process_time()
+    try:
+        plan = run_planner("teccl", net, workload, options={"mode": mode, "epochs": how}, time_limit_s=limit)
+        found = {"epochs": plan.meta["epochs"], "proven": plan.meta["proven"]}
+    except Infeasible:
+        found = {"epochs": None, "proven": False}
+    return found | {"cpu_s": time.process_time() - begun}
+
+
+def routers(rows: list[dict]) -> Iterator[tuple[str, ...]]:
+    """AllGather over three sites whose routers cut through, copy like switches, or store."""
+    net = load_topology(SITES)
+    workload = Workload((make_collective("allgather", net, shard_bytes=SITES_BYTES),))
+    for kind, mode in product(ROUTERS, ("fast", "slow")):
+        begun = time.process_time()
+        options = {"mode": mode, "epochs": "from-heuristic", "routers": kind}
+        plan = run_planner("teccl", net, workload, options=options)
+        row = {"routers": kind, "mode": mode, "epochs": plan.meta["epochs"], "proven": plan.meta["proven"]}
+        row |= {"reported_s": plan.meta["reported_s"], "completion_s": simulate(plan).completion_s}
+        rows.append(row | {"cpu_s": time.process_time() - begun})
+        texts = (f"{1e3 * row['reported_s']:.1f} ms", f"{1e3 * row['completion_s']:.3f} ms")
+        proven = "yes" if row["proven"] else "no"
+        yield kind, mode, str(row["epochs"]), *texts, proven, f"{rows[-1]['cpu_s']:.1f}"
+
+
+def build() -> dict:
+    """How long a large model takes to be built."""
     begun = time.process_time()
     big = model_of("dgx2:2", 31_250_000, 1, "fast", True, 31)
     big.model.built()
     spent = time.process_time() - begun
     print(f"\nbuilding {big.model.column_count:,} columns, {big.model.row_count:,} rows: {spent:.2f} s of CPU")
+    return {"columns": big.model.column_count, "cpu_s": spent}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--limit", type=float, default=40.0, help="seconds for one solve")
+    parser.add_argument("--routers", action="store_true", help="the table of routers alone")
+    given = parser.parse_args()
+    solve(model_of("dgx1", 1000, 1, "fast", True, 800).model, solver="cp-sat", first=True)  # imports
+    data: dict[str, Any] = {"instances": [], "starts": [], "routers": []}
+    if not given.routers:
+        columns = ("instance", "epochs", "HiGHS, CPU s", "CP-SAT, CPU s", "prototype, CPU s")
+        show(columns, instances(given.limit, data["instances"]))
+        columns = ("1 GB AllGather, to proven fewest epochs", "TE-CCL's search, CPU s", "from MTEGCCA, CPU s")
+        show(columns, starts(given.limit, data["starts"]))
+    columns = ("routers", "mode", "epochs", "epochs x length", "simulated", "proven fewest", "CPU s")
+    show(columns, routers(data["routers"]))
+    if not given.routers:
+        data["build"] = build()
     place = Path(__file__).parent / "out"
     place.mkdir(exist_ok=True)
-    data = {"instances": rows, "starts": starts, "build": {"columns": big.model.column_count, "cpu_s": spent}}
     (place / "solvers.json").write_text(json.dumps(data, indent=1))
 
 

@@ -1,13 +1,15 @@
 """Where does `auto` lose to a planner that it could have asked? Each planner alone, and `auto`, on the same cells.
 
 python benchmarks/sweep.py [-n 1] [--seed 0] [--sample 9] [-t NAME ...] [options of benchmarks/grid.py] [-o FILE.json]
-python benchmarks/sweep.py --replay FILE.json     what other orders of the candidates would give, from such a file
+python benchmarks/sweep.py --replay FILE.json     the table at the end alone, from such a file
 
-The networks are those of the grid and held-out ones (benchmarks/heldout_networks.py, -n of each kind). A row of the
+The networks are those of the grid and held-out ones (benchmarks/heldout_networks.py, -n of each kind), with --held-out
+the latter alone. A row of the
 file holds what a cell's plans take and the steps of work (see stretto.schedule.effort) that each planner counted; a
 planner that searches is also asked with half of the effort. Planners that solve programs are left out. Printed are the
 cells in which `auto` ends more than 0.3 % later than a planner whose work fits into what `auto` may spend. Plans are
-compared as `auto` compares them: half as many messages are worth one per cent.
+compared as `auto` compares them: half as many messages are worth one per cent. A table at the end says what other
+orders of the candidates would give.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-n", "--networks", type=int, default=1, help="held-out networks of each kind")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--held-out", action="store_true", help="leave out the networks of the grid")
     parser.add_argument("-t", "--topologies", nargs="*", help="networks to use instead")
     parser.add_argument("-o", "--output", type=Path, default=Path(__file__).parent / "out" / "sweep.json")
     add_cells(parser)
@@ -53,7 +56,8 @@ def main() -> None:
     if given.replay:
         replay(json.loads(given.replay.read_text()))
         return
-    names = given.topologies or [*TOPOLOGIES, "h100:4", *drawn(given.networks, given.seed)]
+    of_grid = () if given.held_out else (*TOPOLOGIES, "h100:4")
+    names = given.topologies or [*of_grid, *drawn(given.networks, given.seed)]
     given.output.parent.mkdir(exist_ok=True)
     rows = []
     for cell in cells(names, given):
@@ -64,6 +68,7 @@ def main() -> None:
             if lost(row) > LOSS:
                 print(shown(row), flush=True)
     report(rows)
+    replay(rows)
 
 
 def swept(cell: tuple[str, str, str], effort: str) -> dict[str, Any] | None:
@@ -153,28 +158,30 @@ def report(rows: list[dict[str, Any]]) -> None:
 
 
 ORDERS = {
-    f"early {early:.2f}, bandwidth from {wide:.2f}": (early, wide)
-    for early, wide in ((0.0, 0.5), (0.1, 0.5), (0.2, 0.5), (0.33, 0.5), (1.0, 0.5), (0.1, 0.2), (0.1, 0.8), (0.1, 1.1))
+    f"early {early}, bandwidth from {wide}": (early, wide)
+    for early, wide in ((0.1, 0.5), (0.0, 0.5), (0.2, 0.5), (0.33, 0.5), (1.0, 0.5), (0.1, 0.2), (0.1, 0.8), (0.1, 1.1))
 }
 """Orders to be replayed: values of ``EARLY_SHARE`` and ``BANDWIDTH_DECIDES``."""
 
 
 def replay(rows: list[dict[str, Any]]) -> None:
     """What each order gives: the mean and the worst loss to the best of all candidates, and the steps spent."""
+    columns = ("order of the candidates", "mean loss", "cells that lose", "of", "worst loss", "steps, thousands")
+    print(f"\n| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
     for title, (early, wide) in ORDERS.items():
         ends = [replayed(row, early, wide) for row in rows]
         show_order(title, ends)
     for name in sorted({name for row in rows for name in candidates_of(row)}):
         ends = [replayed(row, 0.1, 0.5, without=name) for row in rows]
-        show_order(f"early 0.10, bandwidth from 0.50, no {name}", ends)
+        show_order(f"early 0.1, bandwidth from 0.5, without {name}", ends)
 
 
 def show_order(title: str, ends: list[tuple[float, float]]) -> None:
-    """A line for what an order gives."""
+    """A row for what an order gives."""
     mean = math.exp(sum(math.log(ratio) for ratio, _ in ends) / len(ends))
     late, worst = sum(ratio > 1 + LOSS for ratio, _ in ends), max(ratio for ratio, _ in ends)
     steps = sum(steps for _, steps in ends) / len(ends)
-    print(f"{title:45} mean {mean:.4f}, {late:3} of {len(ends)} lose, worst {worst:.3f}, {steps / 1e3:.0f} k steps")
+    print(f"| {title} | {mean - 1:.2%} | {late} | {len(ends)} | {worst - 1:.1%} | {steps / 1e3:.0f} |")
 
 
 def candidates_of(row: dict[str, Any]) -> list[str]:

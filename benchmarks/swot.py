@@ -2,6 +2,7 @@
 
     python benchmarks/swot.py            # the prototypes' values
     python benchmarks/swot.py --prove    # certificates, up to 4 units of effort each, and nothing else
+    python benchmarks/swot.py --by-dimension    # a torus of small switches beside large ones, and nothing else
 
 Prints tables and writes benchmarks/out/swot.json; the paper's figures are ``stretto study swot``.
 Times are those of schedules (the tests hold plans, verifier and simulator to them); planning is CPU
@@ -17,10 +18,13 @@ from pathlib import Path
 
 import numpy as np
 
+from stretto.model.collective import Workload, make_collective
+from stretto.planners import run_planner
 from stretto.planners.optical.bound import lower_bound
 from stretto.planners.optical.certificate import certify, proved
 from stretto.planners.optical.instance import Instance, completion, make_instance
 from stretto.planners.optical.search import find_schedule
+from stretto.simulate import simulate
 from stretto.studies.swot import instance_for
 from stretto.topologies import load_topology
 
@@ -35,6 +39,16 @@ PROTOTYPES_MS = {
 }  # fmt: skip
 PIPELINE = ("two-trees", "allreduce", 256, 8, 512)
 """Two thousand steps: algorithm, collective, ranks, planes, MB."""
+
+
+TORUS, LARGE_SWITCHES = "optical:64,3?dims=4x4x4", "optical:64,6"
+"""Planes by dimension, each of switches of 4 ports, and planes of one switch of 64 ports."""
+
+DIMENSIONED = (
+    (TORUS, "by-dimension", {"rotate": "yes"}),
+    (TORUS, "by-dimension", {"rotate": "no"}),
+    (LARGE_SWITCHES, "swot", {}),
+)
 
 
 def instance(algorithm: str, collective: str, ranks: int, planes: int, size_mb: float) -> Instance:
@@ -106,11 +120,28 @@ def certificates() -> None:
         print(f"| {name} | {' | '.join(f'{t:.5f}' for t in times)} | {sure} | {spent:.2f} |", flush=True)
 
 
+def by_dimension() -> None:
+    """64 MB among 64 ranks: completion of plans by dimension, pipelined over dimensions and not, and of SWOT's."""
+    kinds = ("allreduce", "alltoall")
+    print(f"| network | planner | {' | '.join(kinds)} |\n|---|---|{'---|' * len(kinds)}")
+    for spec, planner, options in DIMENSIONED:
+        net, times = load_topology(spec), []
+        for kind in kinds:
+            plan = run_planner(planner, net, Workload((make_collective(kind, net, 64_000_000),)), options=options)
+            times.append(f"{1e3 * simulate(plan).completion_s:.3f} ms")
+        named = " ".join([planner, *(f"{k}={v}" for k, v in options.items())])
+        print(f"| `{spec}` | {named} | {' | '.join(times)} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--prove", action="store_true", help="print certificates only")
-    if parser.parse_args().prove:
+    parser.add_argument("--by-dimension", action="store_true", help="print plans by dimension only")
+    given = parser.parse_args()
+    if given.prove:
         return certificates()
+    if given.by_dimension:
+        return by_dimension()
     out = Path(__file__).parent / "out"
     out.mkdir(exist_ok=True)
     (out / "swot.json").write_text(json.dumps({"prototypes": prototypes(), "pipeline": pipeline()}, indent=1) + "\n")

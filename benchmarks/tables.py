@@ -1,7 +1,7 @@
 """Which benchmark makes which table of the documentation? Runs benchmarks, and writes what they print into the pages.
 
     python benchmarks/tables.py                     # list the tables: page, line, last change, command
-    python benchmarks/tables.py allgather sums      # run what these scripts are named in, and write their tables
+    python benchmarks/tables.py allgather swot      # run what names these scripts or studies, and write their tables
     python benchmarks/tables.py --all               # all of them: hours
 
 A table stands below a comment that names its command. What the comment begins with says where the numbers come from:
@@ -10,7 +10,9 @@ A table stands below a comment that names its command. What the comment begins w
     <!-- table 2: python benchmarks/baselines.py -->     the second table that it prints
     <!-- numbers: python benchmarks/wire.py --best 2 --> numbers of what it prints, arranged by hand; never written here
 
-A command with several tables runs once. A table keeps its rows if its command fails or prints no such table.
+A command with several tables runs once. A table keeps its rows if its command fails or prints no such table. Tables of
+`stretto` are those that it prints with STRETTO_TABLES=markdown; a study runs anew, in a new folder. Variables,
+such as $TACOS_SOURCE, say where things are that only some machines have.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -90,7 +93,7 @@ def rewritten(text: str, printed: Mapping[str, list[list[str]]]) -> str:
 
 
 def chosen(tables: Iterable[Table], names: list[str], everything: bool) -> list[str]:
-    """The commands to run: those that name a script, each once."""
+    """The commands to run, each once: those in which a script or another word has one of these names."""
     wanted = [t.command for t in tables if t.command and not t.by_hand]
     return [c for c in dict.fromkeys(wanted) if everything or {Path(word).stem for word in shlex.split(c)} & {*names}]
 
@@ -113,11 +116,26 @@ def busy() -> str | None:
 
 
 def run(command: str) -> str:
-    """What a benchmark prints, shown as it comes."""
-    words = [sys.executable if word == "python" else word for word in shlex.split(command)]
+    """What a command prints, shown as it comes."""
     print(f"$ {command}", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        return _printed(_words(command, folder))
+
+
+def _words(command: str, folder: str) -> list[str]:
+    """The command as it is run: by this Python, with variables replaced, and a study with its results in ``folder``."""
+    program, *words = shlex.split(os.path.expandvars(command))
+    if program == "python":
+        return [sys.executable, *words]
+    study = words[:1] == ["study"]
+    return [sys.executable, "-m", program, *words, *(["-o", folder] if study else [])]
+
+
+def _printed(words: list[str]) -> str:
+    """What is printed with the exit code 0; nothing with another."""
     shown = []
-    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+    environment = os.environ | {"STRETTO_TABLES": "markdown"}
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None
         for line in process.stdout:
             print(line, end="", flush=True)
@@ -129,7 +147,7 @@ def run(command: str) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("scripts", nargs="*", help="names of benchmarks, such as allgather; without any, the list")
+    parser.add_argument("scripts", nargs="*", help="words of commands, such as allgather; without any, the list")
     parser.add_argument("--all", action="store_true", help="run every command that makes a table")
     given = parser.parse_args()
     found = [(page, t) for page in pages() for t in tables_of(page.read_text().splitlines()) if t.command]

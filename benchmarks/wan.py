@@ -62,7 +62,7 @@ def figures(only: set[str], full: bool) -> list[dict]:
     rows = [row for row in result["rows"] if "failed" not in row]
     largest = max(row["transfers"] for row in rows)
     own = [(row["scheme"], f"{1e3 * row['planning_cpu_s']:.0f}") for row in rows if row["transfers"] == largest]
-    show(Table(f"Planning, {largest} flows", ("scheme", "mean CPU ms"), own))
+    show(Table(f"Planning, {largest:,} flows", ("scheme", "mean CPU ms"), own))
     for row in result["rows"]:
         if "failed" in row:
             print(f"{row['scheme']} on {row['where']}: {row['failed']}")

@@ -10,7 +10,12 @@ from pathlib import Path
 import pytest
 from typer.main import get_command
 
+import grid
+import heldout
+import tables
 from stretto.cli import app
+from stretto.cli.tables import markdown
+from stretto.studies import find_study
 from tables import ROOT, Table, chosen, pages, printed_tables, rewritten, tables_of
 
 NOT_MEASURED = {
@@ -30,6 +35,8 @@ NOT_MEASURED = {
 
 NUMBER = re.compile(r"[\s*]*-?\d[\d.,]*\s?(%|s|ms|us|µs|MB|GB)?[\s*]*(\(.*\))?")
 MEASURING = [p for p in pages() if p.name == "README.md" or "contributors" in p.parts]
+ROOMS = {"study": "studies", "compare": "face"}
+"""The rooms whose modules make the tables of a command of `stretto`."""
 SHOWN = [(page, t) for page in pages() for t in tables_of(page.read_text().splitlines()) if t.command]
 
 
@@ -44,7 +51,7 @@ def words_of(command: str) -> list[str]:
 
 
 def texts_of(script: Path, seen: set[Path]) -> set[str]:
-    """All constants in a script and in the scripts beside it that it imports."""
+    """All constants in a script, in the scripts beside it that it imports, and in the studies if it imports these."""
     seen.add(script)
     tree = ast.parse(script.read_text())
     texts = {str(node.value) for node in ast.walk(tree) if isinstance(node, ast.Constant)}
@@ -53,8 +60,23 @@ def texts_of(script: Path, seen: set[Path]) -> set[str]:
         names = [node.module] if isinstance(node, ast.ImportFrom) else []
         names += [name.name for name in node.names] if isinstance(node, ast.Import) else []
         beside = [script.with_name(f"{name}.py") for name in names if name]
+        beside += [path for name in names if name == "stretto.studies" for path in in_room("studies")]
         texts |= {text for path in beside if path.exists() and path not in seen for text in texts_of(path, seen)}
     return texts
+
+
+def in_room(room: str) -> list[Path]:
+    return sorted((ROOT / "src" / "stretto" / room).glob("*.py"))
+
+
+def sources_of(command: str) -> list[Path]:
+    """The modules that print a command's tables."""
+    program, first, *_ = words_of(command)
+    return [ROOT / first] if program == "python" else in_room(ROOMS[first])
+
+
+def cells_of(row: str) -> list[str]:
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]]
 
 
 def flags_of(words: list[str]) -> set[str]:
@@ -88,9 +110,80 @@ def test_the_benchmarks_that_a_page_names_exist_with_their_flags(page):
 
 @pytest.mark.parametrize(("page", "table"), [(p, t) for p, t in SHOWN if not t.by_hand], ids=place)
 def test_a_benchmark_prints_the_columns_of_its_table(page, table):
-    columns = [cell.strip() for cell in page.read_text().splitlines()[table.first].strip("|").split("|")]
-    said = " ".join(texts_of(ROOT / words_of(table.command)[1], set())).lower() + table.command
-    assert [c for c in columns if not all(word.lower() in said for word in re.split(r"[\s=,]+", c))] == []
+    columns = cells_of(page.read_text().splitlines()[table.first].replace("`", ""))
+    texts = {text for source in sources_of(table.command) for text in texts_of(source, set())}
+    said = " ".join(texts).lower() + table.command
+    named = [column for column in columns if not NUMBER.fullmatch(column)]
+    assert [c for c in named if not all(word.lower() in said for word in re.split(r"[\s=,:]+", c))] == []
+
+
+@pytest.mark.parametrize("page", pages(), ids=place)
+def test_every_row_has_as_many_cells_as_its_table_has_columns(page):
+    lines = page.read_text().splitlines()
+    for table in tables_of(lines):
+        columns = len(cells_of(lines[table.first]))
+        assert [row for row in lines[table.first : table.last] if len(cells_of(row)) != columns] == []
+
+
+def test_tables_of_the_command_line_are_printed_in_markdown():
+    assert markdown("two|", ("", "a"), [("x|y", "1\n2")]) == "**two|**\n\n|  | a |\n|---|---|\n| x\\|y | 1<br>2 |\n\n"
+    printed = tables.run("stretto compare allgather -t ring:3 --size 1MB -p ring,shortest-path")
+    (made,) = printed_tables(printed)
+    assert printed.startswith("**allgather among 3 ranks of ring:3**")
+    assert cells_of(made[0])[:2] == ["planner", "size"]
+    assert [cells_of(row)[0] for row in made[2:]] == ["ring", "shortest-path *"]
+
+
+def test_a_study_runs_in_a_new_folder_and_variables_are_replaced(monkeypatch):
+    monkeypatch.setenv("SOMEWHERE", "/a/b")
+    assert tables._words("python x.py --source $SOMEWHERE", "new")[1:] == ["x.py", "--source", "/a/b"]
+    assert tables._words("stretto study swot", "new")[1:] == ["-m", "stretto", "study", "swot", "-o", "new"]
+
+
+ROW = {
+    "kind": "allgather", "size_bytes": 4096, "ranks": 4, "by": "ring", "bound": "cut", "ratio": 1.5, "cpu_s": 0.25,
+    "transfers": 12,
+}  # fmt: skip
+MEASURED = [
+    ROW | {"topology": f"leaves:{seed}", "size": f"{size} a rank", "planner": planner}
+    for seed in (1, 2)
+    for size in ("1KB", "1MB")
+    for planner in ("auto", "ring")
+]
+
+
+def test_the_grid_and_held_out_networks_print_the_tables_that_pages_name(capsys):
+    grid.summarise(MEASURED)
+    grid.by_network(MEASURED)
+    grid.show_worst(MEASURED, 1)
+    summary, auto, ring, worst = printed_tables(capsys.readouterr().out)
+    assert cells_of(summary[0])[:4] == ["planner", "cells", "number", "completion / bound, mean"]
+    assert len(summary) == 2 + 2 * 6, (
+        "all, those below 64 MB, of two sizes, of a collective, of few ranks, by two planners"
+    )
+    assert auto == ring
+    assert auto[0] == "| network | allgather 1KB | allgather 1MB | CPU s at most |"
+    assert auto[2:] == [f"| leaves:{seed} | 1.500 | 1.500 | 0.25 |" for seed in (1, 2)]
+    assert worst[2:] == ["| auto: ring | leaves:1 | allgather | 1KB | 1.500 | 0.25 | 12 | cut |"]
+    heldout.report(MEASURED, [])
+    tables_printed = printed_tables(capsys.readouterr().out)
+    assert tables_printed[1] == tables_printed[2], "by kind, of each planner"
+    assert tables_printed[1][0] == "| network | cells | 1KB | 1MB | worst | CPU s at most |"
+    assert tables_printed[3][0] == "| network | collective | size | auto | ring |"
+    assert tables_printed[3][2] == "| leaves:1 | allgather | 1KB | 1.500 (0.25 s) | 1.500 (0.25 s) |"
+
+
+def test_the_study_of_mtegcca_prints_what_schemes_take_and_report():
+    row = {
+        "figures": ("6",), "scheme": "mtegcca", "topology": "dgx1", "completion_over_bound": 1.714,
+        "planning_cpu_s": 0.04, "completion_s": 0.01, "reported_s": 0.011, "planner": "mtegcca",
+    }  # fmt: skip
+    not_built = row | {"topology": "amd:2:teccl", "contends": False}
+    other = row | {"topology": "dgx2:2", "scheme": "taccl", "planner": "taccl"}
+    near, times = find_study("mtegcca").tables([row, other, not_built])
+    assert near.columns == ("scheme", "dgx1", "dgx2:2") and times.columns == ("scheme", "dgx1")
+    assert near.rows == [("mtegcca", "1.714, 0.04 s", ""), ("taccl", "", "1.714, 0.04 s")]
+    assert times.rows == [("mtegcca", "10 ms (11 ms)")]
 
 
 def test_a_table_is_replaced_by_what_its_command_prints():

@@ -1,11 +1,13 @@
 """Lines and tables that fit a terminal: no word is broken, and a number stays with its unit.
 
 A table that is too wide leaves out the columns that its command can spare and says which; where that is not enough,
-or rows would be taller than the same as a list, each row is a table of its own.
+or rows would be taller than the same as a list, each row is a table of its own. With ``STRETTO_TABLES=markdown`` in the
+environment tables are whole, in Markdown.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
@@ -82,6 +84,9 @@ def print_table(title: str, header: Row, rows: Sequence[Row], spare: Sequence[st
         spare: columns that are left out where there is too little room, the first one first.
     """
     progress.clear()
+    if os.environ.get("STRETTO_TABLES") == "markdown":
+        sys.stdout.write(markdown(title, header, rows))
+        return
     columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_COLUMNS
     kept, left_out = _fitting(header, rows, spare, columns)
     shown = [[row[k] for k in kept] for row in rows]
@@ -95,6 +100,17 @@ def print_table(title: str, header: Row, rows: Sequence[Row], spare: Sequence[st
     _draw(title, head, shown, columns)
     if left_out:
         print_line(f"left out here: {', '.join(left_out)} (a wider terminal or --json shows all)")
+
+
+def markdown(title: str, header: Row, rows: Sequence[Row]) -> str:
+    """A table in Markdown, its title above it."""
+    above = f"**{title}**\n\n" if title else ""
+    head, *body = ("| " + " | ".join(map(_in_markdown, row)) + " |\n" for row in (header, *rows))
+    return f"{above}{head}{'|---' * len(header)}|\n{''.join(body)}\n"
+
+
+def _in_markdown(cell: str) -> str:
+    return cell.replace("|", "\\|").replace("\n", "<br>")
 
 
 def _fitting(header: Row, rows: Sequence[Row], spare: Sequence[str], columns: int) -> tuple[list[int], list[str]]:

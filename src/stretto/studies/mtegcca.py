@@ -16,6 +16,7 @@ from dataclasses import replace
 from ..model.topology import Topology
 from . import Cell, Figure, Study, published
 from .model import NET_S, teccl_cells
+from .mtegcca_tables import tables
 
 SIZES = tuple(int(s) for s in (1e3, 4e3, 16e3, 64e3, 256e3, 1e6, 4e6, 16e6, 64e6, 256e6, 1e9))
 SHORT = {1000, 64_000, 10**6, 10**9}
@@ -124,6 +125,7 @@ STUDY = Study(
     cells=tuple(_cells()),
     figures=_figures("NDv2, 2 chassis"),
     published=published("mtegcca"),
+    tables=tables,
     notes=(
         "Published TE-CCL results for ndv2:2 are for 15 ranks: the public code makes GPU 0 a switch (ndv2:2:teccl).",
         "Published DGX2 early-stop results move twice the data of fast and slow.",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
+from ..model.units import format_size
 from .model import Row, Table, grouped
 
 RATIOS = {"4": "collectives", "4b": "collectives", "5": "topology", "8": "topology"}
@@ -40,7 +42,14 @@ def _grid(title: str, rows: Sequence[Row], x: str, y: str, digits: int) -> Table
     for scheme, own in grouped(rows, lambda r: r["scheme"]).items():
         at = {row[x]: f"{row[y]:.{digits}f} ± {row[f'{y}_spread']:.{digits}f}" for row in own}
         body.append((scheme, *(at.get(v, "") for v in across)))
-    return Table(title, (x.replace("_", " "), *map(str, across)), body)
+    return Table(title, (x.removesuffix("_bytes").replace("_", " "), *(_shown(x, value) for value in across)), body)
+
+
+def _shown(x: str, value: Any) -> str:
+    """A value of a column in words, such as a size or a share."""
+    if x == "size_bytes":
+        return format_size(value)
+    return f"{100 * value:.0f} %" if x == "varying" else str(value)
 
 
 def _ratios(title: str, rows: Sequence[Row], x: str) -> Table:
