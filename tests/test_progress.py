@@ -82,6 +82,26 @@ def test_what_is_waited_for_has_the_time_that_was_said(line):
     assert last(terminal) == "simulating (13 s)"
 
 
+def test_of_what_ends_after_a_known_effort_the_most_time_that_is_left_is_said(line):
+    shown, terminal, clock = line
+    clock.now_s = 2.0
+    shown.wait("a program of 40 columns", 60.0, at_most=True)
+    assert last(terminal) == "a program of 40 columns (2 s, at most about 60 s left)"
+    clock.now_s = 22.0
+    shown.wait("at least 3 slots", None, at_most=True)  # news of the same work
+    assert last(terminal) == "at least 3 slots (22 s, at most about 40 s left)"
+    shown.tell(0, 0, "verifying")
+    assert last(terminal) == "verifying (22 s)"
+
+
+def test_of_many_parts_the_percentage_is_said(line):
+    shown, terminal, clock = line
+    shown.tell(0, 2_000_000, "exchanging machines")
+    clock.now_s = 6.0
+    shown.tell(500_000, 2_000_000, "exchanging machines")
+    assert last(terminal) == "exchanging machines (25 %, 6 s, about 18 s left)"
+
+
 def test_parts_whose_number_is_not_known_have_no_time_left(line):
     shown, terminal, clock = line
     for tried in range(4):
@@ -131,9 +151,18 @@ def run(words: str, patch) -> str:
     [
         ("plan allgather -t ring:4 --size 1MB -p ring", ["the network ring:4", "planning", "verifying", "simulating"]),
         ("compare allgather -t ring:4 --size 1KB,1MB -p ring", ["ring, 1KB", "ring, 1MB (1/2"]),
-        ("bound allgather -t ring:4 --size 1MB", ["lower bounds", "certificates"]),
+        ("bound allgather -t ring:4 --size 1MB", ["lower bounds", "narrowest cut", "prices of crossings", "links to widen (0/"]),
+        ("bound allgather,allreduce -t ring:4 --size 1MB", ["of the allgather (0/2", "of the allreduce (1/2"]),
+        ("run plan.parquet", ["starting processes (1/4", "make test data (0/4", "sending", "checking chunks (3/4"]),
+        ("plan allgather -t ring:4 --size 1MB -p teccl", ["planning by teccl", "columns (", "at most about"]),
+        ("plan allgather -t ndv2:1 --size 1MB -p taccl", ["scheduling, a program of", "at most about 5 min left"]),
+        ("plan allgather -t ring:4 --size 1MB -p milp-allgather", ["a program of", "at most about 10 min left"]),
         ("tune allgather -t ring:4 --size 1KB,1MB -p ring --chunks 1", ["allgather of 1 MB by ring (1/2"]),
         ("order -t ring:4 --library gloo --collective allreduce --size 1MB", ["searching the order"]),
+        (
+            "order -t ring:6?bandwidth=1GB/s --library gloo --collective allreduce --size 1MB --machines gpu",
+            ["before", "exchanging machines (", " %, ", "simulating the best orders (1/"],
+        ),
         ("replan plan.parquet --telemetry news.json -p ring", ["reading plan.parquet", "what is left"]),
         ("verify plan.parquet", ["verifying"]),
         ("simulate plan.parquet", ["simulating", "lower bounds"]),

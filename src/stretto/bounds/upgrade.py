@@ -12,6 +12,7 @@ from fractions import Fraction
 import numpy as np
 
 from ..model.collective import Collective
+from ..model.progress import Progress, silent
 from ..model.topology import Topology
 from .exact import bottleneck
 from .lengths import best_lengths
@@ -39,12 +40,18 @@ class Upgrade:
         return float(self.before_s / self.after_s)
 
 
-def best_upgrade(topology: Topology, collective: Collective) -> Upgrade | None:
-    """The one link that helps most when doubled, None where no single one does."""
+def best_upgrade(topology: Topology, collective: Collective, progress: Progress = silent) -> Upgrade | None:
+    """The one link that helps most when doubled, None where no single one does.
+
+    Args:
+        progress: told how many links have been tried.
+    """
     before, links = _bandwidth_bound(topology, collective)
     best: Upgrade | None = None
     tries = max(1, min(MOST_TRIED, MOST_STEPS // (len(collective.piece_bytes) + topology.link_count)))
-    for link in _varied(topology, links, tries):
+    tried = _varied(topology, links, tries)
+    for number, link in enumerate(tried):
+        progress(number, len(tried), "trying links to widen")
         a, b = topology.src[link], topology.dst[link]
         cable = ((topology.src == a) & (topology.dst == b)) | ((topology.src == b) & (topology.dst == a))
         bandwidth = np.where(cable, topology.bandwidth * FACTOR, topology.bandwidth)

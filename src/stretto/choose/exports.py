@@ -22,11 +22,11 @@ from typing import Any
 from ..formats import Exporter, atomic_file, make_folder
 from ..model.errors import InputError, StrettoError, Unsupported
 from ..model.plan import Plan
+from ..model.progress import Progress
 from ..model.targets import TARGETS, find_target
 from ..model.timeline import Timeline
 from ..model.topology import Topology
 from ..model.units import format_size, format_time
-from ..planners import Progress
 from ..simulate import simulate
 from .programs import BrokenPromise, Written, read_back, runnable, without
 from .spans import TOLERANCE, Probe, Span, spans

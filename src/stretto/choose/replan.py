@@ -19,10 +19,11 @@ from ..model.changes import make_changes
 from ..model.collective import Collective, Workload
 from ..model.errors import StrettoError, Unsupported
 from ..model.plan import Plan
+from ..model.progress import Progress
 from ..model.reach import reachable_from
 from ..model.telemetry import Telemetry, updated
 from ..model.topology import Topology
-from ..planners import Progress, find, registered, run_planner
+from ..planners import find, registered, run_planner
 from ..simulate import simulate
 from .holdings import Held, held_after
 

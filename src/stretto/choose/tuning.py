@@ -24,10 +24,11 @@ from ..model.collective import Collective, Workload, make_collective
 from ..model.errors import InputError, StrettoError, Unsupported
 from ..model.kinds import KINDS
 from ..model.plan import Plan
+from ..model.progress import Progress
 from ..model.targets import Target, find_target
 from ..model.topology import Topology
 from ..model.units import format_size
-from ..planners import Progress, asked_by, find, run_planner
+from ..planners import asked_by, find, run_planner
 from ..schedule.best import Answer, ask, best_of, completion_s
 from ..schedule.fitting import refuse
 from ..schedule.kept import Kept

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Option
 
+from ..model.progress import silent
 from . import arguments
 from .output import answer, show_bounds
-from .progress import doing
+from .progress import doing, show_progress
 from .work import read_request
 
 MOST_TREE_STEPS = 4e6
@@ -21,12 +22,16 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from ..model.arrays import Bool
-    from ..model.collective import Collective
+    from ..model.collective import Collective, Workload
     from ..model.topology import Topology
 
 
-def certificates(net: Topology, collective: Collective, bound_s: float) -> dict[str, Any]:
-    """Exact bounds of one collective by bandwidth alone, bounds by prices, and the link whose widening helps most."""
+def certificates(net: Topology, collective: Collective, bound_s: float, alone: bool) -> dict[str, Any]:
+    """Exact bounds of one collective by bandwidth alone, bounds by prices, and the link whose widening helps most.
+
+    Args:
+        alone: whether there is no other collective: then it is said which certificate is searched.
+    """
     import numpy as np
 
     from .. import bounds
@@ -38,31 +43,37 @@ def certificates(net: Topology, collective: Collective, bound_s: float) -> dict[
         checked = None if again is None else again == seconds
         return {"seconds": float(seconds), "seconds_exact": str(seconds)} | facts | {"checked": checked}
 
+    search = doing if alone else lambda what: None
     data: dict[str, Any] = {"collective": collective.kind}
     net = net.at_best
     if net.planes or len(collective.ranks) > bounds.MOST_SEARCHED:
         return data
     sums, net = bool(net.reduces.any()), net.relaying
+    search("searching the narrowest cut")
     cut = bounds.bottleneck(net, collective)
     if cut is not None:
         again = bounds.check_cut(net, collective, set(np.flatnonzero(cut.inside).tolist()))
         sizes = {"bytes": cut.load_bytes, "width": float(cut.width)}
         data["bottleneck"] = exact(cut.seconds, again, **sizes, inside=names(cut.inside))
+    search("searching the paths that fill most links")
     prices = bounds.best_lengths(net, collective)
     if prices is not None:
         lengths = {net.link_name(i): int(x) for i, x in enumerate(prices.length) if x}
         few = len(collective.ranks) * net.link_count <= MOST_CHECK_STEPS
         same = bounds.check_lengths(net, collective, prices.length.tolist()) if few else None
         data["flow"] = exact(prices.seconds, same, lengths=lengths)
+    search("searching the parts that exchange most")
     parts = bounds.best_parts(net, collective)
     if parts is not None:
         again = bounds.check_parts(net, collective, [set(np.flatnonzero(row).tolist()) for row in parts.inside])
         sizes = {"bytes": parts.load_bytes, "width": float(parts.width)}
         data["parts"] = exact(parts.seconds, again, **sizes, inside=[names(row) for row in parts.inside])
+    search("packing trees")
     summed = collective.traits.reduces_to_all and not sums
     rates = bounds.tree_rates_within(MOST_TREE_STEPS, net, collective.ranks) if summed else None
     if rates is not None:
         data["trees"] = {"seconds": collective.size_bytes / rates.rate, "rate": rates.rate}
+    search("searching prices of crossings")
     covers = bounds.covers_bound(net, collective, bound_s)
     if covers is not None:
         ends = (set(covers.first), set(covers.last))
@@ -73,10 +84,21 @@ def certificates(net: Topology, collective: Collective, bound_s: float) -> dict[
             "last": [net.names[v] for v in covers.last],
             "checked": abs(again_s - covers.seconds) <= 1e-9 * covers.seconds,
         }
-    upgrade = bounds.best_upgrade(net, collective)
+    search("searching the link to widen")
+    upgrade = bounds.best_upgrade(net, collective, show_progress if alone else silent)
     if upgrade is not None:
         data["upgrade"] = {"link": net.link_name(upgrade.link), "gain": upgrade.gain, "seconds": float(upgrade.after_s)}
     return data
+
+
+def _certificates(net: Topology, workload: Workload, bound_s: float) -> list[dict[str, Any]]:
+    """The certificates of each collective; of several each is a part of the work."""
+    found = []
+    for number, collective in enumerate(workload.collectives):
+        if len(workload.collectives) > 1:
+            show_progress(number, len(workload.collectives), f"searching certificates of the {collective.kind}")
+        found.append(certificates(net, collective, bound_s, len(workload.collectives) == 1))
+    return found
 
 
 def bound(
@@ -103,7 +125,6 @@ def bound(
     net, workload = read_request(collective, topology, size, shard, demand, jobs, chunks=chunks or 1, root=root)
     doing("computing lower bounds")
     limits = bounds(net, workload, whole_chunks=bool(chunks))
-    doing("searching certificates and the link to widen")
     best_s, total = limits[0].seconds, sum(c.size_bytes for c in workload.collectives)
     data = request_facts(net, workload) | {
         "bound_s": best_s,
@@ -118,9 +139,10 @@ def bound(
             }
             for b in limits
         ],
-        "certificates": [certificates(net, c, best_s) for c in workload.collectives],
+        "certificates": _certificates(net, workload, best_s),
     }
     if len(workload.collectives) > 1:
+        doing("computing bounds of the mean completion")
         mean = mean_bound(net, workload)
         data |= {"mean_bound_s": mean.seconds, "mean_bound_witness": mean.witness}
     if plot is not None:

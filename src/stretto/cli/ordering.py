@@ -10,7 +10,7 @@ from typer import Option
 from ..model.errors import InputError
 from . import arguments
 from .output import answer, message_rows
-from .progress import doing
+from .progress import doing, show_progress
 from .tables import print_line, print_table
 from .work import find_format
 
@@ -92,7 +92,7 @@ def order(
     doing(f"searching the order of machines of {topology}")
     found = face.order(
         net, library, collective, size, groups=groups, root=root, given=_present(present), machines=machines, gpus=gpus,
-        effort=effort,
+        effort=effort, progress=show_progress,
     )  # fmt: skip
     data: dict[str, Any] = found.to_json() | message_facts(net)
     data |= {"planning_s": time.monotonic() - began, "planning_cpu_s": time.process_time() - cpu}

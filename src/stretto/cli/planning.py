@@ -75,6 +75,7 @@ def plan(
         "progress": show_progress, "target": target,
     }  # fmt: skip
     front = _priced_front(workload, net, objective, budget, points, how)
+    doing(f"planning by {planner}")
     place = 0 if front is None or budget is None else front.place(budget)
     result = face.plan(workload, net, **how) if front is None else front[place]
     if check:

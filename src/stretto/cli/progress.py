@@ -19,6 +19,8 @@ from typing import TextIO
 PATIENCE_S = 1.0
 """Seconds of a command after which progress is drawn."""
 REDRAW_S = 0.5
+MOST_PARTS = 9999
+"""Parts that are named by their number; of more, as steps of work, the percentage is said."""
 
 _ERASE = "\r\033[K"
 
@@ -36,6 +38,7 @@ class Progress:
         self._began_s = now()
         self._what: str | None = None
         self._due_s: float | None = None
+        self._at_most = False
         self._drawn = False
         self._count(0, 0)
 
@@ -55,11 +58,13 @@ class Progress:
             self._what = what if done < total or not total else None
         self.draw()
 
-    def wait(self, what: str, seconds: float) -> None:
-        """Say what takes about this number of seconds from now on."""
+    def wait(self, what: str, seconds: float | None, at_most: bool = False) -> None:
+        """Say what takes about, or at most, this number of seconds from now on; None if what was said last holds."""
         with self._lock:
             self._count(0, 0)
-            self._due_s, self._what = self._now() + seconds, what
+            self._what = what
+            if seconds is not None:
+                self._due_s, self._at_most = self._now() + seconds, at_most
         self.draw()
 
     def draw(self) -> None:
@@ -76,10 +81,16 @@ class Progress:
     def _facts(self) -> str:
         """How many parts are done, the time since the command began, and the time left."""
         now = self._now()
-        facts = [f"{self._done}/{self._total}"] if self._total > 1 else []
+        facts = []
+        if self._total > MOST_PARTS:
+            facts.append(f"{100 * self._done / self._total:.0f} %")
+        elif self._total > 1:
+            facts.append(f"{self._done}/{self._total}")
         facts.append(rounded(now - self._began_s))
         left_s = self.left_s()
-        if left_s is not None:
+        if left_s is not None and self._due_s is not None and self._at_most:
+            facts.append(f"at most about {rounded(max(left_s, 1.0))} left")
+        elif left_s is not None:
             facts.append(f"about {rounded(left_s)} left" if left_s >= 1 else "nearly done")
         return ", ".join(facts)
 
@@ -161,10 +172,21 @@ def waiting(what: str, seconds: float) -> None:
         _shown.wait(what, seconds)
 
 
-def show_progress(done: int, total: int, what: str) -> None:
-    """Say what is being done, and how many of how many parts are done."""
-    if _shown is not None:
-        _shown.tell(done, total, what)
+class _Listener:
+    """What commands give the library as its progress, see :mod:`stretto.model.progress`."""
+
+    def __call__(self, done: int, total: int, what: str) -> None:
+        """Say what is being done, and how many of how many parts are done."""
+        if _shown is not None:
+            _shown.tell(done, total, what)
+
+    def at_most(self, what: str, seconds: float | None) -> None:
+        """Say what is being done, and how long it takes at most; None if what was said last holds."""
+        if _shown is not None:
+            _shown.wait(what, seconds, at_most=True)
+
+
+show_progress = _Listener()
 
 
 def clear() -> None:

@@ -102,7 +102,6 @@ def run(
     request = Request(topology, size, shard, demand, planner, chunks, root, option, seed, effort, time_limit)
     message_s = MESSAGE_S / (paced or 1.0)
     plan = _plan(subject, request, message_s, as_json)
-    doing(f"running {plan.transfer_count} transfers among processes")
     began = time.monotonic()
     outcome = run_local(
         plan,
@@ -111,6 +110,7 @@ def run(
         timeout_s=timeout,
         switch=partial(switch_of, switch),
         credentials=credentials,
+        progress=show_progress,
     )
     simulated_s = simulate(as_run(plan, message_s)).completion_s * (1.0 if paced is None else paced)
     file = None if topology else subject
@@ -210,6 +210,7 @@ def _plan(subject: str, request: Request, message_s: float, as_json: bool) -> Pl
         return read_verified(subject, as_json)
     amounts = request.size, request.shard, request.demand
     net, workload = read_request(subject, request.topology, *amounts, chunks=request.chunks, root=request.root)
+    doing(f"planning by {request.planner}")
     plan = face.plan(
         workload, of_topology(costed(net, message_s)), planner=request.planner, seed=request.seed,
         effort=request.effort, time_limit=request.time_limit, options=given_options(request.option),

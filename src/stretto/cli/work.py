@@ -33,7 +33,7 @@ def read_request(
     asked = requested(collectives, size, shard, demand, jobs)
     doing(f"reading the network {topology}")
     net = face.request_topology(topology)
-    doing("planning")
+    doing("making the collectives")
     return net, face.workload(asked, net, size, shard=shard, demand=demand, **how)
 
 

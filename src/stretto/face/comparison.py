@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas
     from matplotlib.figure import Figure
 
-    from ..planners import Progress
+    from ..model.progress import Progress
 
 
 MARK = " *"

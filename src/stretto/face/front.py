@@ -15,7 +15,7 @@ from .requests import Collectives, Network, Size, request_topology, workload
 
 if TYPE_CHECKING:
     from ..model import plan as _plan
-    from ..planners import Progress
+    from ..model.progress import Progress
 
 MOST_POINTS = 100
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
+from ..model.progress import Progress
 from ..order import answer
 from .requests import Network, Size, request_topology
 
@@ -38,6 +39,7 @@ def order(
     machines: str = "site",
     gpus: bool = True,
     effort: str = "normal",
+    progress: Progress | None = None,
 ) -> Order:
     """Find the order of machines with which a library ends a collective, or a step, soonest.
 
@@ -57,12 +59,13 @@ def order(
         machines: "site" (accelerators of one site are a machine) or "gpu" (each is one by itself).
         gpus: whether the order of GPUs inside machines may change, too.
         effort: "quick", "normal" or "thorough".
+        progress: called with (done, total, what) during long work.
     Raises:
         InputError: no such library, collective, group, machine or effort.
         Unsupported: the library lacks the collective, or no order can be planned for the topology.
     """
     found = answer.order(
         request_topology(topology), library, collective, size, groups=groups, root=root, given=given, machines=machines,
-        gpus=gpus, effort=effort,
+        gpus=gpus, effort=effort, progress=progress,
     )  # fmt: skip
     return Order(**{f.name: getattr(found, f.name) for f in fields(found)})

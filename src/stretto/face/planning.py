@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
     from ..bounds import Bound
     from ..choose.replan import Replanned
+    from ..model.progress import Progress
     from ..model.targets import Target
     from ..model.telemetry import Telemetry
     from ..model.timeline import Timeline
-    from ..planners import Progress
     from ..schedule.kept import Kept
     from ..verify import Verdict
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..model.arrays import Int64
 from ..model.errors import InputError, nearest
+from ..model.progress import Progress, silent
 from ..model.topology import Topology
 from ..model.units import format_time, parse_size
 from . import libraries
@@ -169,6 +170,7 @@ def order(
     machines: str = "site",
     gpus: bool = True,
     effort: str = "normal",
+    progress: Progress | None = None,
 ) -> Order:
     """Find the order of machines with which a library ends a step soonest.
 
@@ -183,6 +185,7 @@ def order(
         machines: "site" or "gpu", see :func:`stretto.order.network.machines_of`.
         gpus: whether the order of GPUs inside machines may change, too.
         effort: "quick", "normal" or "thorough".
+        progress: told how far the search is, see :mod:`stretto.model.progress`.
     Raises:
         InputError: no such library, collective, group, machine or effort.
         Unsupported: the library lacks the collective, or the topology has what an order cannot be planned for.
@@ -198,13 +201,16 @@ def order(
     stages = tuple(stage_of(family, lib, number) for family in asked)
     problem = Problem(net, stages, seats, np.arange(int(seats.max())))
     judge = Judge(problem)
+    tell = progress or silent
+    tell(0, 0, f"simulating the order of machines of {topology.name} before")
     before_s = judge.stages_s(before)
     if gpus and lib.inside and len(problem.inside) > 1:
-        inside = find_inside(problem, before)
+        inside = find_inside(problem, before, tell)
         if not np.array_equal(inside, problem.inside):
             problem = replace(problem, inside=inside)
             judge = Judge(problem)
-    found = find_order(problem, before, effort, judge)
+    found = find_order(problem, before, effort, judge, tell)
+    tell(0, 0, "simulating the order that was found")
     after_s = judge.stages_s(found.order)
     total_s = float(sum(t.max() for t in before_s))
     if found.seconds > total_s:

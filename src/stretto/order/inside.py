@@ -9,6 +9,7 @@ import numpy as np
 
 from ..kernels import at_speed
 from ..model.arrays import Int64
+from ..model.progress import Progress, silent
 from . import kernel_cost
 from .judge import Judge
 from .problem import Problem
@@ -20,11 +21,14 @@ GAIN = 1e-6
 """Part of a step's time that another order of GPUs must gain: it is work for whoever starts the ranks."""
 
 
-def find_inside(problem: Problem, order: Int64) -> Int64:
+def find_inside(problem: Problem, order: Int64, tell: Progress = silent) -> Int64:
     """int64[GPUs of a machine], the best order of GPUs that exchanges reach, never slower than the one given.
 
     Exchanges are compared by the bound of the order, which few networks leave far below the simulator's time; the
     simulator then compares the result with the order given.
+
+    Args:
+        tell: told how many messages of those that may be followed were.
     """
     inside = problem.inside.copy()
     short = problem.simulated
@@ -42,6 +46,7 @@ def find_inside(problem: Problem, order: Int64) -> Int64:
     while improved and spent < MOST_STEPS:
         improved = False
         for a, b in combinations(range(len(inside)), 2):
+            tell(int(min(spent, MOST_STEPS)), int(MOST_STEPS), "exchanging GPUs in machines")
             tried = inside.copy()
             tried[[a, b]] = inside[[b, a]]
             seconds = bound_of(tried)

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..kernels import at_speed
 from ..model.arrays import Int64
+from ..model.progress import Progress, silent, tell_at_most
 from . import kernel_cost, kernel_local
 from .bounds import any_order_bound
 from .exchangeable import alike_numbers, all_orders_alike, exchangeable, network_moves, number_moves
@@ -32,6 +33,9 @@ MOST_OPEN = 200_000
 
 MOST_FOLLOWED_ROWS = {"quick": 1e8, "normal": 6e8, "thorough": 6e9}
 """By effort: messages that the bounds of orders may follow, about 5 ns of CPU each; then loads alone bound an order."""
+
+FOLLOWED_ROW_S = 5e-9
+"""Seconds of CPU that following a message takes, about; by it is said how long the bounds take at most."""
 
 MOST_EQUAL = 20_000
 """Orders that are left out as equal to one that was simulated, at most."""
@@ -67,26 +71,35 @@ class Found:
         return self.exact and self.bound_s >= self.seconds * (1 - TOLERANCE)
 
 
-def find_order(problem: Problem, given: Int64, effort: str = "normal", judge: Judge | None = None) -> Found:
+def find_order(
+    problem: Problem, given: Int64, effort: str = "normal", judge: Judge | None = None, tell: Progress = silent
+) -> Found:
     """The order that ends soonest of all that the search comes across; never later than the one given.
 
     Args:
         given: int64[machines], the order to be better than.
         effort: "quick", "normal" or "thorough".
         judge: of the problem; it keeps what it has simulated.
+        tell: told how far the search is.
     """
     judge = judge or Judge(problem)
     if all_orders_alike(problem):
         seconds = judge.seconds(given)
         return Found(given, seconds, seconds, 1, True)
-    tried = [given, *_promising(problem, local_search(problem, given, BUDGETS[effort]))]
+    found = local_search(problem, given, BUDGETS[effort], tell)
+    tell(0, 0, "following the messages of the best orders")
+    tried = [given, *_promising(problem, found)]
+    for i, order in enumerate(tried):
+        tell(i, len(tried), "simulating the best orders")
+        judge.seconds(order)
     best = min(tried, key=judge.seconds)
     if judge.seconds(given) * (1 - TOLERANCE) <= judge.seconds(best):
         best = given  # nobody renumbers machines for nothing
     judged = len({o.tobytes() for o in tried})
+    tell(0, 0, "bounding all orders")
     bound_s = any_order_bound(problem)
     if judge.exact and problem.machines.count <= MOST_EXACT and bound_s < judge.seconds(best) * (1 - TOLERANCE):
-        return _exact(problem, judge, best, bound_s, judged, effort)
+        return _exact(problem, judge, best, bound_s, judged, effort, tell)
     return Found(best, judge.seconds(best), min(bound_s, judge.seconds(best)), judged, judge.exact)
 
 
@@ -99,8 +112,12 @@ def _promising(problem: Problem, orders: list[Int64]) -> list[Int64]:
     return [few[i] for i in np.argsort(bounds, kind="stable")[: JUDGED if one is problem else 1]]
 
 
-def local_search(problem: Problem, given: Int64, budget: float) -> list[Int64]:
+def local_search(problem: Problem, given: Int64, budget: float, tell: Progress = silent) -> list[Int64]:
     """Orders that no exchange of two machines improves, the best first."""
+
+    def tell_left(left: float) -> None:
+        tell(max(0, int(budget - left)), int(budget), "exchanging machines")
+
     entries, phases = problem.entries
     net, n = problem.net, problem.machines.count
     links = problem.machines.topology.link_count
@@ -119,12 +136,14 @@ def local_search(problem: Problem, given: Int64, budget: float) -> list[Int64]:
     best_starts = sorted(found.values(), key=lambda entry: entry[0])[:STARTS]
     left = budget - 3.0 * len(entries.phase) * len(found)
     for number, (_, begin) in enumerate(best_starts):
+        tell_left(left)
         order = begin.copy()
         cost, spent = descend(order, shape, entries, phases, net, state, left / (len(best_starts) - number + 1))
         left -= spent
         found.setdefault(order.tobytes(), (cost, order))
     # what is left goes into parts that are taken out of the best order and put in elsewhere
     while n > 3 and np.ptp(shape) == 0 and left > KICK_SHARE * budget:
+        tell_left(left)
         best_cost, best = min(found.values(), key=lambda entry: entry[0])
         cuts = np.sort(random.choice(np.arange(1, n), 3, replace=False))
         a, b, c, d = np.split(best, cuts)
@@ -143,7 +162,9 @@ MOST_KICKS = 50
 """Orders that are begun from the best one at most."""
 
 
-def _exact(problem: Problem, judge: Judge, best: Int64, bound_s: float, judged: int, effort: str) -> Found:
+def _exact(
+    problem: Problem, judge: Judge, best: Int64, bound_s: float, judged: int, effort: str, tell: Progress
+) -> Found:
     """Branch and bound over all orders; the simulator judges those that the bounds leave open, most promising first."""
     rows, kinds, net = problem.rows, problem.kinds, problem.net
     best_s = judge.seconds(best)
@@ -153,6 +174,8 @@ def _exact(problem: Problem, judge: Judge, best: Int64, bound_s: float, judged: 
     fixed = 0 if alike_numbers(moves) else -1
     below_s = best_s * (1 - TOLERANCE)
     work = float(len(rows.kind)) * 1000
+    followed_s = MOST_FOLLOWED_ROWS[effort] * FOLLOWED_ROW_S
+    tell_at_most(tell, "following all orders that may end sooner", followed_s)
     orders, bounds, left_s = at_speed(kernel_cost.open_orders, work)(
         below_s,
         same,
@@ -166,12 +189,17 @@ def _exact(problem: Problem, judge: Judge, best: Int64, bound_s: float, judged: 
         MOST_FOLLOWED_ROWS[effort],
     )
     least_s, spent = left_s, 0.0
+    hopeful = int((bounds < below_s).sum())
+    most = min(hopeful, int(MOST_ROWS[effort] / len(rows.kind)) + 1)
+    done = 0
     equal: set[bytes] = set()
     for i in np.argsort(bounds, kind="stable"):
         if bounds[i] >= best_s * (1 - TOLERANCE):
             break
         if orders[i].tobytes() in equal:
             continue
+        tell(done, most, "simulating orders that may end sooner")
+        done += 1
         if spent > MOST_ROWS[effort]:
             least_s = min(least_s, float(bounds[i]))
             break

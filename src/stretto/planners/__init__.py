@@ -8,11 +8,11 @@ Every other module and folder here is a planner. A folder imports the first two,
 below, and no other planner's folder.
 """
 
+from ..model.progress import Progress
 from .registry import (
     Candidate,
     Entry,
     Option,
-    Progress,
     Request,
     asked_by,
     find,

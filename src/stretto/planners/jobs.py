@@ -104,13 +104,14 @@ def _plans_alone(request: Request, planner: str, budget: Budget, online: bool) -
     if online:
         budget = budget.within(budget.left / min(left, COUNTED_COLLECTIVES))
     plans: dict[object, Plan] = {}
+    inner = request.progress if left == 1 else None  # of several collectives each is a part
     for k in sorted(range(len(collectives)), key=lambda k: collectives[k].start_s):
         if keys[k] in plans:
             continue
-        request.tell(len(plans), len(keys), f"collective {k + 1} alone")
+        request.tell(len(plans), len(set(keys)), f"collective {k + 1} alone")
         share = budget.share(0.5 if online else 1 / left)
         one = Workload((replace(collectives[k], start_s=0.0, weight=1.0),))
-        plans[keys[k]] = plan_by(planner, replace(request, workload=one, budget=share, progress=None))
+        plans[keys[k]] = plan_by(planner, replace(request, workload=one, budget=share, progress=inner))
         left -= 1
     return [plans[key] for key in keys]
 

@@ -29,13 +29,11 @@ from ..kernels.paths import distances
 from ..model.collective import Collective, Workload
 from ..model.errors import InputError, nearest, none_of
 from ..model.plan import Plan
+from ..model.progress import Progress, tell_at_most
 from ..model.targets import Target
 from ..model.topology import ACCELERATOR, Topology
-from ..schedule.effort import Budget
+from ..schedule.effort import STEPS_A_SECOND, UNIT_STEPS, Budget
 from ..schedule.kept import Kept
-
-Progress = Callable[[int, int, str], None]
-"""Called with (done, total, what) now and then during long work."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +64,16 @@ class Request:
         """Tell :attr:`progress`, if somebody listens."""
         if self.progress is not None:
             self.progress(done, total, what)
+
+    def tell_solving(self, what: str, units: float | None = None) -> None:
+        """Tell :attr:`progress` what a solver is asked, and how long it takes at most.
+
+        Args:
+            units: of effort that the solver may spend; None if it is still the same call.
+        """
+        if self.progress is not None:
+            seconds = None if units is None else min(units * UNIT_STEPS / STEPS_A_SECOND, self.budget.stop.left_s)
+            tell_at_most(self.progress, what, seconds)
 
     @property
     def deliveries(self) -> int:

@@ -13,6 +13,7 @@ from ..model.collective import Workload
 from ..model.errors import InputError, StrettoError, Unsupported, nearest
 from ..model.memory import too_much
 from ..model.plan import Plan
+from ..model.progress import Progress
 from ..model.reach import find_unreachable
 from ..model.stop import Stop
 from ..model.targets import Target
@@ -24,7 +25,7 @@ from ..schedule.fitting import fitting, refuse, seen_by_target
 from ..schedule.joining import joining_planes, on_all_planes, on_planes
 from ..schedule.kept import Kept
 from ..schedule.moments import charged, from_zero, moved, retimed
-from .registry import Entry, Progress, Request, find, registered
+from .registry import Entry, Request, find, registered
 
 
 def run_planner(

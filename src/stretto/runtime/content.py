@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model.plan import Plan
+from ..model.progress import Progress, silent
 
 Bytes = NDArray[np.uint8]
 
@@ -51,8 +52,13 @@ def digest(content: Bytes) -> bytes:
     return blake2b(content.data, digest_size=16).digest()
 
 
-def wrong_by_digest(plan: Plan, digests: Mapping[int, Mapping[int, bytes]], seed: int = 0) -> list[tuple[int, int]]:
+def wrong_by_digest(
+    plan: Plan, digests: Mapping[int, Mapping[int, bytes]], seed: int = 0, progress: Progress = silent
+) -> list[tuple[int, int]]:
     """The (node, chunk) pairs whose bytes are wrong; the right bytes of a chunk are computed once for all nodes."""
-    chunks = {chunk for of_node in digests.values() for chunk in of_node}
-    right = {chunk: digest(final_bytes(plan, chunk, seed)) for chunk in sorted(chunks)}
+    chunks = sorted({chunk for of_node in digests.values() for chunk in of_node})
+    right = {}
+    for number, chunk in enumerate(chunks):
+        progress(number, len(chunks), "checking chunks")
+        right[chunk] = digest(final_bytes(plan, chunk, seed))
     return [(node, chunk) for node, row in digests.items() for chunk, value in row.items() if value != right[chunk]]

@@ -45,6 +45,7 @@ def execute(
     circuits: Circuits | None = None,
     gate: Gate | None = None,
     call: bytes = NO_CALL,
+    trace: Trace | None = None,
 ) -> Trace:
     """Run a program to its end: when this returns, every output is complete.
 
@@ -61,6 +62,7 @@ def execute(
             which are as the plan finds them.
         gate: by which other threads release the rows that wait for them, and learn of arrivals.
         call: the code of what the caller asks for (``CALL_BYTES``); every node must give the same.
+        trace: an empty one that is filled while the program runs, for other threads to look at.
     Raises:
         PeerFailed: a peer died, stalled, broke the protocol or gave another call; names the peer and the transfer, or
             both calls. The mesh cannot be used again.
@@ -68,22 +70,24 @@ def execute(
     if mesh.failure is not None:
         raise mesh.failure
     began_cpu_s = time.thread_time()
-    paced = pace is not None or started_at is not None or bool(delays)
+    paced = pace is not None or started_at is not None or bool(delays) or trace is not None
     if not paced and circuits is None and gate is None and not len(program.events):
         loop = engine.for_mesh(mesh)
         if loop is not None:
             begun = loop.begin(
                 mesh, program, inputs, outputs, sizes=sizes, dtype=dtype, reduce=reduce, timeout_s=timeout_s, call=call
             )
-            trace = begun.result()
-            trace.cpu_s = time.thread_time() - began_cpu_s
-            return trace
+            done = begun.result()
+            done.cpu_s = time.thread_time() - began_cpu_s
+            return done
     mesh.finish()
     mesh.begin(call)
     buffers = Buffers(program.steps, inputs, outputs, sizes, dtype, reduce, mesh.pool)
     start = time.monotonic() if started_at is None else started_at
     own = Circuits(program.plan.topology.planes, TimedSwitch()) if circuits is None and program.turns else None
     run = Run(mesh, program, buffers, timeout_s, pace, start, delays or {}, circuits or own, gate, call)
+    if trace is not None:
+        run.trace = trace
     if started_at is not None:
         time.sleep(max(0.0, start - time.monotonic()))
     try:

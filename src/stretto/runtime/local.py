@@ -8,8 +8,9 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
@@ -18,6 +19,7 @@ from typing import Any, NoReturn
 from ..lower import Played, Program, circuit_to, lower, node_name, played
 from ..model.errors import InputError, PeerFailed, StrettoError
 from ..model.plan import Plan
+from ..model.progress import Progress, silent
 from ..model.symmetric import SymmetricPlan
 from . import content
 from .channel import Wire
@@ -33,6 +35,8 @@ __all__ = ["Outcome", "Place", "Played", "played", "run_local"]
 MOST_PROCESSES = 256
 START_S = 0.05
 """Seconds between the last connection and the common start of a run."""
+TELL_S = 0.5
+"""Seconds after which a process says again how many transfers have arrived."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,7 @@ def run_local(
     runs: int = 1,
     switch: Callable[[], Switch] = TimedSwitch,
     credentials: Credentials | None = None,
+    progress: Progress = silent,
 ) -> Outcome:
     """Run a plan that verifies, with one process for each node.
 
@@ -101,6 +106,7 @@ def run_local(
         switch: makes what turns optical planes, in the controller's process; by default one without hardware.
         credentials: how processes authenticate; by default by a random secret, and frames are plain, since no packet
             leaves this machine.
+        progress: told how many processes are ready, how many transfers have arrived, and how many chunks are checked.
     Raises:
         InputError: too many nodes for one machine, or several runs of a plan that begins with given circuits.
         PeerFailed: a process died, stalled or failed.
@@ -121,7 +127,8 @@ def run_local(
     pipes: dict[int, Connection] = {}
     children = []
     try:
-        for node, program in programs.items():
+        for number, (node, program) in enumerate(programs.items()):
+            progress(number, len(programs), "starting processes")
             ours, theirs = context.Pipe()
             place = (places or {}).get(node, Place())
             child = context.Process(
@@ -132,10 +139,10 @@ def run_local(
             theirs.close()
             pipes[node] = ours
             children.append(child)
-        _tell(pipes, _gather(plan, pipes, timeout_s))
-        _gather(plan, pipes, timeout_s)
+        _tell(pipes, _gather(plan, pipes, timeout_s, progress, "waiting for processes to listen"))
+        _gather(plan, pipes, timeout_s, progress, "waiting for processes to connect and to make test data")
         _tell(pipes, time.monotonic() + START_S)
-        results = _gather(plan, pipes, None)
+        results = _gather(plan, pipes, None, progress, "sending")
     finally:
         for child in children:
             child.terminate()
@@ -147,7 +154,7 @@ def run_local(
     if runs > 1:
         ended = [max(moments) for moments in zip(*(moments for _, _, moments, _ in results.values()), strict=True)]
         completion_s = (ended[-1] - ended[0]) / (runs - 1)
-    outcome = Outcome(completion_s, traces, content.wrong_by_digest(plan, digests, seed))
+    outcome = Outcome(completion_s, traces, content.wrong_by_digest(plan, digests, seed, progress))
     if not plan.turns.count:
         return outcome
     turns = results[plan.topology.node_count][3]
@@ -173,22 +180,69 @@ def _start_server() -> None:
             os.environ["PYTHONPATH"] = path
 
 
-def _gather(plan: Plan, pipes: dict[int, Connection], timeout_s: float | None) -> dict[int, Any]:
-    """One message from every process; raises the first failure that a process reports."""
+@dataclass(frozen=True)
+class _Arrived:
+    """How many transfers have arrived at a node, said while it runs."""
+
+    rows: int
+
+
+def _gather(
+    plan: Plan, pipes: dict[int, Connection], timeout_s: float | None, progress: Progress, what: str
+) -> dict[int, Any]:
+    """One message from every process; raises the first failure that a process reports.
+
+    Args:
+        progress: told of ``what`` how many processes have sent theirs; or, of processes that say so, how many transfers
+            have arrived of all.
+    """
     messages: dict[int, Any] = {}
-    silent = dict(pipes)
-    while silent:
-        ready = wait(list(silent.values()), timeout_s)
+    missing, arrived = dict(pipes), dict.fromkeys(pipes, 0)
+    progress(0, len(pipes), what)
+    while missing:
+        ready = wait(list(missing.values()), timeout_s)
         if not ready:
-            raise PeerFailed(node_name(plan, min(silent)), "its process does not answer")
-        for node in [node for node, pipe in silent.items() if pipe in ready]:
+            late = f"its process has not answered for {timeout_s:g} s, which a longer timeout allows"
+            raise PeerFailed(node_name(plan, min(missing)), late)
+        for node in [node for node, pipe in missing.items() if pipe in ready]:
             try:
-                messages[node] = silent.pop(node).recv()
+                message = missing[node].recv()
             except (EOFError, ConnectionError):
                 raise PeerFailed(node_name(plan, node), "its process died") from None
-            if isinstance(messages[node], StrettoError):
-                raise messages[node]
+            if isinstance(message, StrettoError):
+                raise message
+            if isinstance(message, _Arrived):
+                arrived[node] = message.rows
+            else:
+                messages[node] = message
+                del missing[node]
+        if any(arrived.values()):
+            progress(sum(arrived.values()), int(plan.dst.lengths.sum()), what)
+        else:
+            progress(len(messages), len(pipes), what)
     return messages
+
+
+@contextlib.contextmanager
+def _telling(pipe: Connection, program: Program, trace: Trace) -> Iterator[None]:
+    """Say through a pipe now and then how many transfers have arrived at a node, by the trace of its run."""
+    ended = threading.Event()
+
+    def tell() -> None:
+        before = 0
+        while not ended.wait(TELL_S):
+            rows = len(program.steps.receives.keys() & {*[*trace.arrived_s]})
+            if rows != before:
+                before = rows
+                _tell({program.node: pipe}, _Arrived(rows))
+
+    thread = threading.Thread(target=tell, name="stretto-telling", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def _tell(pipes: dict[int, Connection], message: Any) -> None:
@@ -233,9 +287,12 @@ def _work(
         gc.freeze()  # a collection need not look at the plan and the program
         pipe.send(True)
         started_at, ended = pipe.recv(), []
-        for i in range(runs):
-            began = started_at if i == 0 else None
-            trace = execute(mesh, program, inputs, outputs, timeout_s=timeout_s, started_at=began, **conditions)
+        trace, how = Trace(), {"timeout_s": timeout_s, **conditions}
+        with _telling(pipe, program, trace):
+            execute(mesh, program, inputs, outputs, started_at=started_at, trace=trace, **how)
+        ended.append(time.monotonic())
+        for _ in range(runs - 1):
+            trace = execute(mesh, program, inputs, outputs, **how)
             ended.append(time.monotonic())
         turns = [] if circuits is None else circuits.turns
         pipe.send((trace, {chunk: content.digest(output) for chunk, output in outputs.items()}, ended, turns))

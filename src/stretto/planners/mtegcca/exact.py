@@ -11,6 +11,7 @@ read as a sum over t.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -36,6 +37,11 @@ OPTIONS = (
     Option("slots", int, 0, "the horizon H; 0 for what MTEGCCA needs"),
     Option("solver", str, "cp-sat", "which solver", ("cp-sat", "highs", "gurobi")),
 )
+
+
+def _tell(request: Request, low: float, high: float | None) -> None:
+    """Tell how far the solver is that the request waits for."""
+    request.tell_solving(f"at least {low:g} slots" + (f", at most {high:g}" if high is not None else ""))
 
 
 def _unserved(topology: Topology, workload: Workload) -> str | None:
@@ -76,10 +82,12 @@ def milp_allgather(request: Request, *, slots: int = 0, solver: str = "cp-sat") 
         slots = max(int(s.there) for s in start)
     program = Program(topology, workload, grid, slots)
     budget = request.budget.with_costs(COSTS)
+    effort = min(MOST_UNITS, budget.units("units"))
+    request.tell_solving(f"a program of {program.model.column_count} columns", effort)
     solution = solve(
-        program.model, solver=solver, effort=min(MOST_UNITS, budget.units("units")), gap=0.0,
+        program.model, solver=solver, effort=effort, gap=0.0,
         time_limit_s=budget.stop.limit_s, start=program.point(start) if start else None, seed=request.seed,
-        progress=None if request.progress is None else lambda low, high: request.tell(0, 1, f"{low:g} to {high} slots"),
+        progress=None if request.progress is None else partial(_tell, request),
     )  # fmt: skip
     if solution.x is None:
         if solution.status == "infeasible":

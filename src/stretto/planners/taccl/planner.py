@@ -102,13 +102,14 @@ class _Stages:
 
     def _solve(self, stage: str, model: Model, gap: float, share: float, start: Float64 | None = None) -> Solution:
         """Solve with a share of what is left of the budget."""
+        effort = self.budget.share(share).units("units")
+        self.request.tell_solving(f"{stage}, a program of {model.column_count} columns", effort)
         solution = solve(
-            model, solver=self.solver, effort=self.budget.share(share).units("units"), gap=gap,
+            model, solver=self.solver, effort=effort, gap=gap,
             time_limit_s=self.budget.stop.limit_s, start=start, seed=self.request.seed,
         )  # fmt: skip
         self.budget.spend(units=solution.effort)
         self.solves.append({"stage": stage, **solution.facts})
-        self.request.tell(len(self.solves), len(self.solves) + 1, f"{stage}: {solution.status}")
         return solution
 
     def spread(self, topology: Topology, workload: Workload, pipes: bool) -> Transfers:

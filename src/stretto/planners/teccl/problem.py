@@ -56,14 +56,14 @@ class Problem:
             order = [("cp-sat", CP_SAT_UNITS), ("highs", MOST_UNITS)] if small else [("cp-sat", MOST_UNITS)]
             order = order if model.all_integer else [("highs", MOST_UNITS)]
         for name, units in order:
+            effort = min(units, self.budget.units("units"))
+            self.request.tell_solving(f"{horizon} epochs, a program of {model.column_count} columns", effort)
             solution = solve(
-                model, solver=name, effort=min(units, self.budget.units("units")), gap=self.gap, first=first,
+                model, solver=name, effort=effort, gap=self.gap, first=first,
                 time_limit_s=self.budget.stop.limit_s, start=start, seed=self.request.seed,
             )  # fmt: skip
             self.budget.spend(units=solution.effort)
             self.attempts.append({"epochs": horizon, **solution.facts})
-            tried = len(self.attempts)
-            self.request.tell(tried, tried + 1, f"{horizon} epochs: {solution.status}")
             if solution.status != "unknown" or self.budget.exhausted:
                 break
         return solution
