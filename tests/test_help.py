@@ -7,8 +7,9 @@ import shlex
 import pytest
 import typer
 
+from command_line import stretto
 from stretto.cli import app
-from stretto.cli.help import EXAMPLES, METAVARS, OTHERWISE, OUTPUT, SUBJECTS, WHAT
+from stretto.cli.help import EXAMPLES, METAVARS, OTHERWISE, OUTPUT, SEVERAL, SUBJECTS, WHAT
 
 
 def _leaves(command, path: tuple[str, ...] = ()) -> dict:
@@ -49,12 +50,25 @@ def test_an_example_is_understood(path, monkeypatch):
 @pytest.mark.parametrize("path", ["", *COMMANDS])
 def test_help_fits_and_breaks_no_word(path, monkeypatch, capsys):
     narrow, wide = (_help(path, monkeypatch, capsys, columns) for columns in (60, 100))
-    example = f"  {EXAMPLES.get(path)}"
     for text, columns in ((narrow, 60), (wide, 100)):
-        assert max(len(line) for line in text.splitlines() if line != example) <= columns
-    words = [text.replace("-\n", "-").split() for text in (narrow, wide)]
-    assert sorted("".join(words[0])) == sorted("".join(words[1]))
-    assert all("-" in w.strip("-") or len(w) > LONG for w in set(wide.split()) - set(narrow.split()))
+        assert max(map(len, text.splitlines())) <= columns
+    words = [" ".join(text.replace("\\\n", " ").split()) for text in (narrow, wide)]
+    assert "".join(words[0].split()) == "".join(words[1].split())
+    assert all(len(w) > LONG for w in set(words[1].split()) - set(words[0].split()))
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_an_example_in_several_lines_is_what_a_shell_reads_as_one(path, monkeypatch, capsys):
+    shown = _help(path, monkeypatch, capsys, 40).partition("Example:\n")[2]
+    assert shlex.split(shown.replace("\\\n", "")) == shlex.split(EXAMPLES[path])
+
+
+@pytest.mark.parametrize("words", ["plan --size", "plan allreduce -t", "jobs put --controller", "measure --hosts"])
+def test_an_option_without_its_value_is_said_of_its_command(words):
+    command = words.rpartition(" -")[0].removesuffix(" allreduce")
+    flag = words.split()[-1]
+    said = stretto(*words.split(), code=2).stderr
+    assert said == f"error: stretto {command}: option '{flag}' requires an argument; see `stretto {command} --help`\n"
 
 
 def test_every_option_has_a_group_and_says_what_its_value_is():
@@ -67,10 +81,10 @@ def test_every_option_has_a_group_and_says_what_its_value_is():
 
 
 def test_what_an_option_means_in_one_command_is_said_there(monkeypatch, capsys):
-    for key, value in OTHERWISE.items():
+    for key, value in (OTHERWISE | SEVERAL).items():
         path, _, name = key.rpartition(" ")
         assert name in {p.name for p in COMMANDS[path].params}
-        assert f"--{name} {value} " in " ".join(_help(path, monkeypatch, capsys, 100).split())
+        assert f"--{name} {value}" in " ".join(_help(path, monkeypatch, capsys, 100).split())
 
 
 def test_a_group_without_a_command_shows_its_help(capsys):

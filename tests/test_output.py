@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import pty
 import re
+import struct
+import termios
 
 import pytest
 
+import stretto as st
 from command_line import answer, stretto
 from stretto.cli import output
+from stretto.cli.tables import to_terminal
+from stretto.model.units import format_time
 
 
 @pytest.fixture
@@ -86,3 +94,29 @@ def test_the_plan_that_ends_soonest_is_marked():
     assert marked == ["recursive-doubling", "ring"] and "* ends soonest" in said
     alone = stretto("compare", "allreduce", "-t", "dgx1", "--size", "1KB,64MB", "-p", "ring").stdout
     assert "*" not in alone
+
+
+def test_of_several_collectives_the_least_mean_completion_is_marked():
+    comparison = st.compare("allreduce:64MB,allreduce:1MB@1ms", "dgx1", planner=["ring", "recursive-doubling", "jobs"])
+    assert comparison.header[-1] == "mean completion" and "* has the least mean completion" in comparison.notes
+    best = min(comparison, key=lambda row: row["mean_completion_s"])
+    assert [row[0] for row in comparison.cells if row[0].endswith(" *")] == [best["planner"] + " *"]
+    assert [row[-1] for row in comparison.cells] == [format_time(row["mean_completion_s"]) for row in comparison]
+
+
+def test_names_are_printed_as_they_are(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "90")
+    output.print_table("of :star: and [bold]", ("a :star:", "b [red]", "c"), [(":star:", "[bold]x", "8")])
+    said = capsys.readouterr().out
+    assert said.count(":star:") == 3 and "b [red]" in said and "[bold]x" in said
+
+
+def test_an_error_fits_the_terminal_that_stderr_is_though_stdout_is_another(monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
+    text = "error: a message of more words than a line of forty columns has room for"
+    with os.fdopen(theirs, "w") as terminal:
+        lines = to_terminal(text, terminal).split("\n")
+    os.close(ours)
+    assert len(lines) == 2 and max(map(len, lines)) <= 40

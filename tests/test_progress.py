@@ -151,7 +151,10 @@ def run(words: str, patch) -> str:
     [
         ("plan allgather -t ring:4 --size 1MB -p ring", ["the network ring:4", "planning", "verifying", "simulating"]),
         ("compare allgather -t ring:4 --size 1KB,1MB -p ring", ["ring, 1KB", "ring, 1MB (1/2"]),
-        ("bound allgather -t ring:4 --size 1MB", ["lower bounds", "narrowest cut", "prices of crossings", "links to widen (0/"]),
+        (
+            "bound allgather -t ring:4 --size 1MB",
+            ["lower bounds", "narrowest cut", "prices of crossings", "links to widen (0/"],
+        ),
         ("bound allgather,allreduce -t ring:4 --size 1MB", ["of the allgather (0/2", "of the allreduce (1/2"]),
         ("run plan.parquet", ["starting processes (1/4", "make test data (0/4", "sending", "checking chunks (3/4"]),
         ("plan allgather -t ring:4 --size 1MB -p teccl", ["planning by teccl", "columns (", "at most about"]),

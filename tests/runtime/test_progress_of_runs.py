@@ -12,7 +12,6 @@ from stretto.model.errors import PeerFailed
 from stretto.runtime import local
 from stretto.runtime.recorded import Trace
 
-
 AFTER = {1: [(0, local._Arrived(2))], 2: [(0, "a"), (1, "b"), (2, "c")]}
 """What processes send once this number of things has been told."""
 

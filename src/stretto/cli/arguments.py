@@ -108,8 +108,24 @@ Planner = Annotated[
         autocompletion=complete_planner,
     ),
 ]
+Planners = Annotated[
+    str,
+    Option(
+        "-p",
+        "--planner",
+        help="Planners to compare, separated by commas, each with refiners of its plan: PLANNER[+REFINER...]; "
+        "`stretto planners` lists them. FILE.py:NAME names one in a file of your own.",
+        autocompletion=complete_planner,
+    ),
+]
 Size = Annotated[str | None, Option(help="Size of the full buffer, as nccl-tests count it.")]
 Shard = Annotated[str | None, Option(help="Size of one rank's share of the buffer.")]
+Sizes = Annotated[
+    str | None, Option("--size", help="Size of the full buffer, as nccl-tests count it; several separated by commas.")
+]
+Shards = Annotated[
+    str | None, Option("--shard", help="Size of one rank's share of the buffer; several separated by commas.")
+]
 Demand = Annotated[
     str | None,
     Option(

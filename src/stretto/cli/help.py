@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
+
+from .tables import wrapped
 
 WIDTH = 100
 """Columns of a terminal that help uses at most."""
@@ -41,6 +43,11 @@ METAVARS: Mapping[str, str] = {
 """What stands for the value of an option; a number N where nothing is said."""
 OTHERWISE: Mapping[str, str] = {"measure budget": "TIME,SIZE", "study jobs": "N"}
 """The same of options that mean something else in one command."""
+SEVERAL: Mapping[str, str] = {
+    "compare size": "SIZE,...", "compare shard": "SIZE,...", "compare planner": "PLANNER,...",
+    "compare chunks": "N,...", "tune chunks": "N,...",
+}  # fmt: skip
+"""The same of options of which one command takes several."""
 
 EXAMPLES: Mapping[str, str] = {
     "topologies": "stretto topologies 'h100:8?pod=4&spines=4' --plot cluster.svg",
@@ -92,6 +99,14 @@ SUBJECTS: Mapping[str, tuple[str, ...]] = {
 class Command(TyperCommand):
     """A command whose help has its options in groups."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            if getattr(error, "ctx", ctx) is None:  # the parser does not say whose option lacks its value
+                error.ctx = ctx  # type: ignore[attr-defined]
+            raise
+
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         pieces = [self.options_metavar] if self.options_metavar else []
         return [*pieces, *(_place(p) for p in self.get_params(ctx) if p.param_type_name == "argument")]
@@ -105,13 +120,13 @@ class Command(TyperCommand):
         for title, rows in groups.items():
             if rows:
                 with formatter.section(title):
-                    formatter.write_dl(rows, col_max=min(26, formatter.width // 3))
+                    _write_list(formatter, rows)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         example = EXAMPLES.get(ctx.command_path.partition(" ")[2])
         if example is not None:
             with formatter.section("Example"):
-                formatter.write(f"  {example}\n")
+                formatter.write("".join(f"  {line}\n" for line in _shell_lines(example, formatter.width - 2)))
 
 
 class Group(TyperGroup):
@@ -121,7 +136,31 @@ class Group(TyperGroup):
         subjects = SUBJECTS if ctx.parent is None else {"Commands": self.list_commands(ctx)}
         for title, names in subjects.items():
             with formatter.section(title):
-                formatter.write_dl([(name, _first_sentence(self.get_command(ctx, name))) for name in names])
+                _write_list(formatter, [(name, _first_sentence(self.get_command(ctx, name))) for name in names])
+
+
+def _write_list(formatter: Any, rows: Sequence[tuple[str, str]]) -> None:
+    """Names, and beside each what it is; a name that is too long has a line of its own. No word is broken."""
+    most = min(26, formatter.width // 3)
+    first = min(max(len(name) for name, _ in rows), most) + 2
+    lead = " " * formatter.current_indent
+    for name, text in rows:
+        lines = wrapped(" ".join(text.split()), formatter.width - formatter.current_indent - first)
+        if len(name) > first - 2:
+            formatter.write(f"{lead}{name}\n")
+            name = ""
+        for line in lines:
+            formatter.write(f"{lead}{name:<{first}}{line}".rstrip() + "\n")
+            name = ""
+
+
+def _shell_lines(command: str, columns: int) -> list[str]:
+    """A command in lines of this width that can be copied into a shell."""
+    if len(command) <= columns:
+        return [command]
+    first, *others = wrapped(command, columns - 4)
+    lines = [first, *(f"  {line}" for line in others)]
+    return [*(f"{line} \\" for line in lines[:-1]), lines[-1]]
 
 
 def _first_sentence(command: Any) -> str:
@@ -150,7 +189,8 @@ def _name(param: Any, command: str) -> str:
     flags = ", ".join(_without_old_names(param.opts))
     if param.secondary_opts:
         flags += "/" + "/".join(param.secondary_opts)
-    value = OTHERWISE.get(f"{command} {param.name}") or METAVARS.get(param.name, "N")
+    here = f"{command} {param.name}"
+    value = OTHERWISE.get(here) or SEVERAL.get(here) or METAVARS.get(param.name, "N")
     return flags if param.is_flag else f"{flags} {value}"
 
 

@@ -48,7 +48,9 @@ def plan(
     budget: Annotated[
         float | None, Option(help="Most US dollars that a plan may cost: the fastest such plan is taken.", min=0.0)
     ] = None,
-    points: Annotated[int, Option(help="How many budgets are tried for these plans.")] = 5,
+    points: Annotated[
+        int, Option(help="With --objective cost: how many budgets are tried for plans that trade one for the other.")
+    ] = 5,
     output: Annotated[str | None, Option("-o", "--output", help="Write the plan to this file.")] = None,
     check: Annotated[bool, Option("--verify/--no-verify", help="Whether to verify the plan.")] = True,
     as_json: arguments.Json = False,
@@ -108,10 +110,10 @@ def compare(
     collective: arguments.CollectiveOrJobs = None,
     topology: arguments.Topology,
     jobs: arguments.Jobs = None,
-    size: arguments.Size = None,
-    shard: arguments.Shard = None,
+    size: arguments.Sizes = None,
+    shard: arguments.Shards = None,
     demand: arguments.Demand = None,
-    planner: arguments.Planner = "auto",
+    planner: arguments.Planners = "auto",
     chunks: Annotated[
         str, Option(help="Number of chunks into which each piece is cut, or several separated by commas.")
     ] = "1",

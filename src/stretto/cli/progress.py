@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TextIO
 
 PATIENCE_S = 1.0
@@ -73,7 +73,7 @@ class Progress:
             if self._what is None:
                 self._erase()
             elif self._now() - self._began_s >= PATIENCE_S and self._process == os.getpid():
-                columns = shutil.get_terminal_size().columns
+                columns = columns_of(self._stream)
                 self._stream.write(_ERASE + fitting(self._what, self._facts(), columns - 1))
                 self._stream.flush()
                 self._drawn = True
@@ -115,6 +115,14 @@ class Progress:
             self._stream.write(_ERASE)
             self._stream.flush()
         self._drawn = False
+
+
+def columns_of(stream: TextIO) -> int:
+    """The width of the terminal that a stream is: stdout and stderr may be two, or one of them a pipe."""
+    with suppress(OSError, ValueError):
+        if not os.environ.get("COLUMNS"):
+            return os.get_terminal_size(stream.fileno()).columns or shutil.get_terminal_size().columns
+    return shutil.get_terminal_size().columns
 
 
 def rounded(seconds: float) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 from collections.abc import Sequence
 from typing import TextIO
@@ -39,7 +38,7 @@ def to_terminal(text: str, stream: TextIO) -> str:
     """Text as a stream shows it: where that is a terminal, lines are broken between words."""
     if not stream.isatty():
         return text
-    columns = shutil.get_terminal_size().columns
+    columns = progress.columns_of(stream)
     return "\n".join(line for each in text.split("\n") for line in _lines_of(each, columns))
 
 
@@ -87,7 +86,7 @@ def print_table(title: str, header: Row, rows: Sequence[Row], spare: Sequence[st
     if os.environ.get("STRETTO_TABLES") == "markdown":
         sys.stdout.write(markdown(title, header, rows))
         return
-    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_COLUMNS
+    columns = progress.columns_of(sys.stdout) if sys.stdout.isatty() else PIPE_COLUMNS
     kept, left_out = _fitting(header, rows, spare, columns)
     shown = [[row[k] for k in kept] for row in rows]
     head = [header[k] for k in kept]
@@ -171,7 +170,7 @@ def _draw(title: str, header: Row, rows: Sequence[Row], columns: int) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    console = Console(width=columns, highlight=False)
+    console = Console(width=columns, highlight=False, markup=False, emoji=False)
     for line in wrapped(title, columns) if title else ():
         console.print(Text(line, style="bold"))
     table = Table(box=box.SIMPLE_HEAD, show_header=any(header))

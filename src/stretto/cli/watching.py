@@ -87,7 +87,7 @@ def _print(picture: Picture, source: Source, as_json: bool) -> None:
         from rich.console import Console
 
         columns = shutil.get_terminal_size().columns
-        Console(width=columns, highlight=False).print(picture.tables(columns, ONCE_LINKS))
+        Console(width=columns, highlight=False, markup=False, emoji=False).print(picture.tables(columns, ONCE_LINKS))
     sys.stdout.flush()
 
 
@@ -104,7 +104,7 @@ def _draw(source: Source, every_s: float) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     with Live(console=console, auto_refresh=False, vertical_overflow="crop") as live:
         while True:
             picture = source.picture()

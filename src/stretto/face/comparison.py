@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -60,8 +60,15 @@ class Comparison(Sequence[dict[str, Any]]):
 
     @property
     def header(self) -> tuple[str, ...]:
-        """The names of the columns of :attr:`cells`: those of ``HEADER``, and the cost where links have prices."""
-        return (*self.HEADER, "cost") if any("cost_usd" in row for row in self.rows) else self.HEADER
+        """The names of the columns of :attr:`cells`: those of ``HEADER``, and those that not every comparison has."""
+        return (*self.HEADER, *(name for name, _, _ in self._further))
+
+    @property
+    def _further(self) -> list[tuple[str, str, Callable[[float], str]]]:
+        """The mean completion, of several collectives, and the cost, where links have prices: the column, its
+        number in a row, and how that is written."""
+        columns = (("mean completion", "mean_completion_s", format_time), ("cost", "cost_usd", format_usd))
+        return [column for column in columns if any(column[1] in row for row in self.rows)]
 
     @property
     def title(self) -> str:
@@ -72,22 +79,27 @@ class Comparison(Sequence[dict[str, Any]]):
     @property
     def cells(self) -> list[tuple[str, ...]]:
         """Each row as text, in the columns of :attr:`header`."""
-        soonest = self._soonest
-        cells = [_cells(row, MARK if i in soonest else "") for i, row in enumerate(self.rows)]
-        if len(self.header) == len(self.HEADER):
-            return cells
-        costs = [format_usd(row["cost_usd"]) if "cost_usd" in row else "" for row in self.rows]
-        return [(*row, cost) for row, cost in zip(cells, costs, strict=True)]
+        best = self._best
+        cells = [_cells(row, MARK if i in best else "") for i, row in enumerate(self.rows)]
+        further = self._further
+        return [
+            (*cell, *(text(row[key]) if key in row else "" for _, key, text in further))
+            for cell, row in zip(cells, self.rows, strict=True)
+        ]
 
     @property
-    def _soonest(self) -> set[int]:
-        """The rows that end soonest among several for the same request."""
+    def _best(self) -> set[int]:
+        """The rows that end soonest among several for the same request; of several collectives by their mean."""
         requests: dict[tuple[Any, ...], list[int]] = {}
         for i, row in enumerate(self.rows):
             if "failed" not in row:
                 key = tuple(row[name] for name in ("collective", "ranks", "topology", "size_bytes"))
                 requests.setdefault(key, []).append(i)
-        return {min(rows, key=lambda i: self.rows[i]["completion_s"]) for rows in requests.values() if len(rows) > 1}
+        return {min(rows, key=self._ends_s) for rows in requests.values() if len(rows) > 1}
+
+    def _ends_s(self, i: int) -> float:
+        row = self.rows[i]
+        return float(row.get("mean_completion_s", row["completion_s"]))
 
     @property
     def failures(self) -> list[tuple[str, str]]:
@@ -134,7 +146,8 @@ class Comparison(Sequence[dict[str, Any]]):
         from ..report.facts import message_text
 
         costs = dict.fromkeys(message_text(row) for row in self.rows)
-        marks = [f"{MARK.strip()} ends soonest"] if self._soonest else []
+        ends = "has the least mean completion" if self._further and self._further[0][0] != "cost" else "ends soonest"
+        marks = [f"{MARK.strip()} {ends}"] if self._best else []
         return [
             *marks,
             *(f"a message costs {cost}" for cost in costs if cost),
