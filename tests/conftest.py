@@ -73,3 +73,19 @@ def browser(chromium):
     chromium.get_log("browser")
     yield chromium
     assert [entry["message"] for entry in chromium.get_log("browser")] == []
+
+
+@pytest.fixture(scope="session")
+def network_page(tmp_path_factory):
+    """A page with plans of six kinds of networks."""
+    from drawn_pages import written_page
+
+    return written_page(tmp_path_factory.mktemp("networks"))
+
+
+@pytest.fixture(scope="session")
+def study_page(tmp_path_factory):
+    """A page of a study with lines, bars and boxes."""
+    from drawn_pages import written_study
+
+    return written_study(tmp_path_factory.mktemp("study"))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from drawn_pages import NETWORKS, RECORD, check_labels, resize, written_page
 from page_browser import available, drawn, visit
-from test_report_look import NETWORKS, RECORD, check_labels, resize, written_page
 
 pytestmark = [
     pytest.mark.browser,

@@ -54,10 +54,23 @@ function way(p, at, i, o) {
 }
 function trace(g, [ax, ay, bx, by, low]) { g.moveTo(ax, ay); if (low) g.quadraticCurveTo((ax + bx) / 2, low, bx, by); else g.lineTo(bx, by); }
 
-// where many links cross they are thinner
+// where many links cross they are thinner; together they cover at most a part of the area in which they lie, so that
+// lines can be told from each other however narrow the drawing is, and come apart as it is enlarged
+const MOST_COVERED = .3, THINNEST = .25;
 const weight = (p) => clamp(Math.sqrt(64 / (p.links.row.length || 1)), .3, 1);
+function thinning(p, at, width) {
+  let length = 0, loX = Infinity, hiX = -Infinity, loY = Infinity, hiY = -Infinity;
+  for (let k = 0; k < p.links.row.length; k++) {
+    const [ax, ay] = at(p.links.src[k]), [bx, by] = at(p.links.dst[k]), d = Math.hypot(bx - ax, by - ay);
+    if (!(d > 0)) continue;
+    length += d;
+    loX = Math.min(loX, ax, bx); hiX = Math.max(hiX, ax, bx); loY = Math.min(loY, ay, by); hiY = Math.max(hiY, ay, by);
+  }
+  const area = (hiX - loX) * Math.max(hiY - loY, .2 * (hiX - loX));
+  return length ? clamp(MOST_COVERED * area / (length * width), THINNEST / width, 1) : 1;
+}
 function drawLinks(g, p, at) {
-  const l = p.links, many = p.names.length > 150, heavy = weight(p), o = many ? .8 : .6 + 2 * heavy, { links: shown } = filtered(p), lit = followedLinks(p), thin = many ? .7 : .5 + .7 * heavy;
+  const l = p.links, many = p.names.length > 150, heavy = weight(p), fine = thinning(p, at, many ? 1.5 : .5 + 2.9 * heavy), o = fine * (many ? .8 : .6 + 2 * heavy), { links: shown } = filtered(p), lit = followedLinks(p), thin = fine * (many ? .7 : .5 + .7 * heavy);
   const inWitness = new Set(p.witness.links), byClass = p.h && state.tint === "class", groups = new Map();
   p.segments = Array(l.row.length);
   for (let k = 0; k < l.row.length; k++) {
@@ -68,7 +81,7 @@ function drawLinks(g, p, at) {
     let colour = colours.idle, width = thin, level = 0;
     if (lit && lit[i] >= 0) { colour = hue(classesOf(p)[p.h.transfer[lit[i]]]); width = many ? 1.6 : 3; level = LEVELS + 1; }
     else if (busy) {
-      level = 1 + Math.round((LEVELS - 1) * Math.min(1, u)); width = thin + (many ? .8 : 2.2 * heavy) * u;
+      level = 1 + Math.round((LEVELS - 1) * Math.min(1, u)); width = thin + fine * (many ? .8 : 2.2 * heavy) * u;
       const c = byClass ? classOnLink(p, i) : -1;
       colour = c >= 0 ? colours.classes[c] : byClass ? colours.idle : colours.ramp[Math.round(255 * Math.min(1, u))];
     }
