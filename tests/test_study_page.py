@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from itertools import combinations
 
 import pytest
 
 from drawn_pages import overlap, resize
 from page_browser import available, visit
+from stretto.report import study_html
 
 pytestmark = [
     pytest.mark.browser,
@@ -81,3 +83,50 @@ def test_a_studys_bars_have_the_heights_of_their_values(browser, study_page):
     assert 0 < lowest < second < third
     # the axis is logarithmic: from 1 to 3 ms is as far as from 3 to 9 ms, which the third scheme has
     assert second - lowest == pytest.approx(heights[7] - second, abs=0.01)
+
+
+@pytest.fixture(scope="module")
+def long_page(tmp_path_factory):
+    """A page of a study over eleven sizes that takes hours, and of two schemes that share a colour."""
+    path = tmp_path_factory.mktemp("long") / "study.html"
+    time = {"title": "planning", "scale": "log", "form": "time"}
+    buffer = {"title": "buffer", "scale": "log", "form": "bytes"}
+    place = {"title": "", "scale": "category", "form": ""}
+    shown = {"error": None, "colour": 0, "dash": "solid"}
+    sizes = [1000 * 4**k for k in range(11)]
+    lines = [
+        {"name": "slow", "kind": "line", "x": sizes, "y": [10.0 ** (k / 2) for k in range(-1, 10)], "mark": 0, **shown}
+    ]
+    bars = [{"name": f"{m}", "kind": "bar", "x": ["a"], "y": [2.0 + m], "mark": m, **shown} for m in range(2)]
+    charts = [
+        {"title": "lines", "kind": "lines", "x": buffer, "y": time, "series": lines},
+        {"title": "bars", "kind": "lines", "x": place, "y": time, "series": bars},
+    ]
+    path.write_text(study_html("A study", charts, "", ""))
+    return path
+
+
+def texts_of(browser, number: int) -> list[str]:
+    script = "return [...document.querySelectorAll('.chart svg[role=img]')[arguments[0]].querySelectorAll('text')].map((t) => t.textContent);"
+    return browser.execute_script(script, number)
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_labels_of_an_axis_are_equally_far_apart_and_its_times_are_round(browser, long_page, width):
+    resize(browser, width)
+    visit(browser, long_page)
+    texts = texts_of(browser, 0)
+    sizes = ["1 KB", "4 KB", "16 KB", "64 KB", "256 KB"] + ["1.024 MB", "4.096 MB", "16.38 MB", "65.54 MB"]
+    named = [sizes.index(text) for text in texts if text in sizes]
+    assert len({b - a for a, b in itertools.pairwise(named)}) == 1
+    assert "10,000 s" in texts and not [text for text in texts if text.endswith(" h")]
+
+
+def test_bars_of_schemes_that_share_a_colour_differ_by_stripes(browser, long_page):
+    resize(browser, 1280)
+    visit(browser, long_page)
+    for part in ("svg[role=img] g g", ".keys svg g"):
+        script = f"return [...document.querySelectorAll('.chart')][1].querySelectorAll('{part}').length"
+        assert browser.execute_script(script) == 2
+        striped = f"return [...document.querySelectorAll('.chart')][1].querySelectorAll('{part} path').length"
+        assert browser.execute_script(striped) == 1

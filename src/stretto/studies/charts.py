@@ -65,7 +65,8 @@ def chart_data(
         series.append(_series(name, kind, points, colour, "solid", mark, spread))
     other = "mark" if figure.bars else kind
     for name, scheme, pairs in _published(figure, rows, published):
-        series.append(_series(name, other, _columns(pairs), _colour_of(scheme, colours), "dot"))
+        colour = _colour_of(scheme, colours)
+        series.append(_series(name, other, _columns(pairs), colour, "dot", max(colour, 0) // COLOURS))
     if bound := _bound(figure, rows):
         series.append(_series("lower bound", other, _columns([*bound.items()]), GREY, "dash"))
     scale = "linear" if figure.ratio else "log"

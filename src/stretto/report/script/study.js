@@ -1,6 +1,8 @@
 // The charts of a study: lines, bars or boxes over axes, as SVG in the page's own colours, so that light and dark need no redraw.
 const chartsOf = page.charts, HIGH = 330, FORMS = { time, bytes: size, rate: (v) => `${size(v)}/s`, share: (v) => `${+(100 * v).toPrecision(4)} %`, number: (v) => `${+v.toPrecision(4)}` };
 const words = (axis, v) => typeof v === "number" ? FORMS[axis.form](v) : v;
+// a value beside an axis: on a logarithmic one 10,000 s, which are no round number of hours
+const onAxis = (axis, v) => axis.form === "time" && axis.scale === "log" && v >= 3600 && v % 3600 ? `${v.toLocaleString("en")} s` : words(axis, v);
 const svg = (tag, attributes, text) => {
   const e = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [k, v] of Object.entries(attributes || {})) e.setAttribute(k, v);
@@ -10,11 +12,21 @@ const svg = (tag, attributes, text) => {
 const ruler = document.createElement("canvas").getContext("2d"); ruler.font = "12px system-ui,sans-serif";
 const wide = (text) => ruler.measureText(text).width;
 const colourOf = (s) => s.colour < 0 ? "var(--soft)" : `var(--c${s.colour})`;
+// the dashes of a line; of a short one across bars, which has no marks, others where schemes share a colour
+const dashesOf = (s) => s.kind === "mark" && s.mark > 0 ? "9 3 2 3" : DASHES[s.dash];
 const DASHES = { solid: "", dot: "2 4", dash: "7 4" };
 const MARKS = [  // shapes of the marks of lines, by their number
   (x, y, r) => `M${x - r} ${y}a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0 ${-2 * r} 0Z`, (x, y, r) => `M${x - r} ${y - r}h${2 * r}v${2 * r}h${-2 * r}Z`,
   (x, y, r) => `M${x} ${y - r * 1.3}l${r * 1.3} ${r * 1.3}l${-r * 1.3} ${r * 1.3}l${-r * 1.3} ${-r * 1.3}Z`, (x, y, r) => `M${x} ${y - r * 1.2}l${r * 1.2} ${r * 2.1}h${-r * 2.4}Z`,
   (x, y, r) => `M${x} ${y + r * 1.2}l${r * 1.2} ${-r * 2.1}h${-r * 2.4}Z`, (x, y, r) => `M${x - r} ${y - r * .4}h${r * .6}v${-r * .6}h${r * .8}v${r * .6}h${r * .6}v${r * .8}h${-r * .6}v${r * .6}h${-r * .8}v${-r * .6}h${-r * .6}Z`];
+
+// a bar; one of a scheme that shares its colour with another one has stripes
+function bar(s, x, y, width, height, more) {
+  const e = svg("g"), share = s.kind === "bar" && s.mark > 0;
+  e.append(svg("rect", { x, y, width, height, fill: colourOf(s), "fill-opacity": share ? .35 : 1, ...more }));
+  if (share) e.append(svg("path", { d: `M${x + width / 2} ${y + height}v${-height}`, stroke: colourOf(s), "stroke-width": width, "stroke-dasharray": "3 3" }));
+  return e;
+}
 
 // what the address holds: schemes that are hidden, light or dark
 let hidden = new Set();
@@ -44,6 +56,14 @@ function logMoments(lo, hi, most) {
   const each = decades.filter((d) => 10 ** d >= lo && 10 ** d <= hi), skip = Math.ceil(each.length / most);
   return each.length > 2 ? each.filter((_, k) => k % skip === 0).map((d) => 10 ** d) : [...ticks(lo, hi, most * 95)];
 }
+// every how many moments of an axis have a label, so that none lies over the next one
+function evenStep(labels) {
+  for (let step = 1; step < labels.length; step++) {
+    const named = labels.filter((_, k) => k % step === 0);
+    if (named.every((l, k) => !k || named[k - 1].at + named[k - 1].half + 8 <= l.at - l.half)) return step;
+  }
+  return labels.length || 1;
+}
 const quantile = (sorted, q) => { const k = (sorted.length - 1) * q, i = Math.floor(k); return sorted[i] + (k - i) * ((sorted[i + 1] ?? sorted[i]) - sorted[i]); };
 const shownOf = (chart) => chart.series.filter((s) => !hidden.has(s.name));
 const usable = (axis, v) => typeof v !== "number" || axis.scale !== "log" || v > 0;
@@ -55,24 +75,24 @@ function drawLines(view) {
   if (!every.length) return view.svg.replaceChildren();
   const within = view.zoom && !category ? every.filter(([a]) => a >= view.zoom[0] && a <= view.zoom[1]) : every, seen = within.length ? within : every;
   const spreads = seen.flatMap(([, b, e]) => [b - e > 0 || y.scale !== "log" ? b - e : b, b + e]);
-  const top = 24, L = 12 + Math.max(...scaleOf(y.scale, spreads, HIGH - 60, top, 34).moments.map((v) => wide(words(y, v)))), R = 14;
+  const top = 24, L = 12 + Math.max(...scaleOf(y.scale, spreads, HIGH - 60, top, 34).moments.map((v) => wide(onAxis(y, v)))), R = 14;
   const names = category ? [...new Set(chart.series.flatMap((s) => s.x))] : [], slot = (w - L - R) / (names.length || 1), turned = category && Math.max(...names.map(wide)) > slot - 8;
   const down = turned ? .6 * Math.min(170, Math.max(...names.map(wide))) + 14 : 22, B = down + (x.title ? 24 : 4), H = HIGH + (turned ? down - 22 : 0), bottom = H - B;
   const Y = scaleOf(y.scale, spreads, bottom, top, 34), X = category ? { at: (v) => L + (names.indexOf(v) + .5) * slot } : scaleOf(x.scale, view.zoom || every.map(([a]) => a), L, w - R, 70, x.form, !!view.zoom);
   const g = view.svg; g.setAttribute("viewBox", `0 0 ${w} ${H}`); g.setAttribute("height", H); g.replaceChildren();
   const text = (a, b, words, more) => g.append(svg("text", { x: a, y: b, fill: "var(--soft)", "font-size": 12, ...more }, words));
   text(0, 12, y.title);
-  for (const v of Y.moments) { g.append(svg("path", { d: `M${L} ${Y.at(v)}H${w - R}`, stroke: "var(--line)" })); text(L - 6, Y.at(v) + 4, words(y, v), { "text-anchor": "end" }); }
+  for (const v of Y.moments) { g.append(svg("path", { d: `M${L} ${Y.at(v)}H${w - R}`, stroke: "var(--line)" })); text(L - 6, Y.at(v) + 4, onAxis(y, v), { "text-anchor": "end" }); }
   if (category) names.forEach((name, n) => turned ? text(0, 0, cut(name, 170), { "text-anchor": "end", transform: `translate(${X.at(name) + 4} ${bottom + 14}) rotate(-36)` }) : text(X.at(name), bottom + 17, name, { "text-anchor": "middle" }));
   else {
     // the sizes that were asked for are the moments of the axis where there are few
-    const asked = [...new Set(every.map(([a]) => a))].filter((a) => a >= X.lo && a <= X.hi).sort((a, b) => a - b); let free = -Infinity;
-    for (const v of asked.length <= 14 ? asked : X.moments) {
-      const label = words(x, v), half = wide(label) / 2, at = clamp(X.at(v), L + half - 20, w - half);
+    const asked = [...new Set(every.map(([a]) => a))].filter((a) => a >= X.lo && a <= X.hi).sort((a, b) => a - b), moments = asked.length <= 14 ? asked : X.moments;
+    const labels = moments.map((v) => { const label = onAxis(x, v), half = wide(label) / 2; return { label, half, at: clamp(X.at(v), L + half - 20, w - half) }; });
+    const step = evenStep(labels);
+    moments.forEach((v, k) => {
       g.append(svg("path", { d: `M${X.at(v)} ${bottom}v4`, stroke: "var(--soft)" }));
-      if (at - half < free) continue;
-      free = at + half + 8; text(at, bottom + 17, label, { "text-anchor": "middle" });
-    }
+      if (k % step === 0) text(labels[k].at, bottom + 17, labels[k].label, { "text-anchor": "middle" });
+    });
   }
   text((L + w - R) / 2, H - 6, x.title, { "text-anchor": "middle" });
   g.append(svg("path", { d: `M${L} ${bottom}H${w - R}`, stroke: "var(--soft)" }));
@@ -85,8 +105,8 @@ function drawLines(view) {
     if (s.kind === "line") inside.append(svg("path", { d: points.map(([a, b], i) => `${i ? "L" : "M"}${X.at(a)} ${Y.at(b)}`).join(""), fill: "none", stroke: colour, "stroke-width": 2, "stroke-dasharray": DASHES[s.dash] }));
     for (const [a, b, e] of points) {
       const px = X.at(a) + shift, py = Y.at(b);
-      if (s.kind === "bar") inside.append(svg("rect", { x: px - thin / 2, y: py, width: Math.max(1, thin - 1), height: Math.max(0, bottom - py), fill: colour }));
-      else if (s.kind === "mark") inside.append(svg("path", { d: `M${px - slot * .38} ${py}h${slot * .76}`, stroke: colour, "stroke-width": 3, "stroke-dasharray": DASHES[s.dash] }));
+      if (s.kind === "bar") inside.append(bar(s, px - thin / 2, py, Math.max(1, thin - 1), Math.max(0, bottom - py)));
+      else if (s.kind === "mark") inside.append(svg("path", { d: `M${px - slot * .38} ${py}h${slot * .76}`, stroke: colour, "stroke-width": 3, "stroke-dasharray": dashesOf(s) }));
       else inside.append(svg("path", { d: MARKS[s.mark](px, py, 3.5), fill: colour, stroke: "var(--card)" }));
       if (e > 0) inside.append(svg("path", { d: `M${px} ${Y.at(Math.max(b - e, y.scale === "log" ? Y.lo : b - e))}V${Y.at(b + e)}m-3 0h6`, stroke: "var(--ink)" }));
     }
@@ -152,8 +172,8 @@ function toggle(name, alone) {
 function showKeys() { for (const button of document.querySelectorAll(".keys button")) button.setAttribute("aria-pressed", !hidden.has(button.dataset.name)); }
 function sample(s) {
   const e = svg("svg", { width: 26, height: 12, "aria-hidden": "true" }), colour = colourOf(s);
-  if (s.kind === "bar" || s.kind === "box") e.append(svg("rect", { x: 7, y: 0, width: 12, height: 12, rx: 3, fill: colour }));
-  else { e.append(svg("path", { d: "M0 6H26", stroke: colour, "stroke-width": 2, "stroke-dasharray": DASHES[s.dash] })); if (s.kind === "line") e.append(svg("path", { d: MARKS[s.mark](13, 6, 3.5), fill: colour })); }
+  if (s.kind === "bar" || s.kind === "box") e.append(bar(s, 7, 0, 12, 12, { rx: 3 }));
+  else { e.append(svg("path", { d: "M0 6H26", stroke: colour, "stroke-width": 2, "stroke-dasharray": dashesOf(s) })); if (s.kind === "line") e.append(svg("path", { d: MARKS[s.mark](13, 6, 3.5), fill: colour })); }
   return e;
 }
 function addChart(chart) {
