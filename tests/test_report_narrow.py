@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from drawn_pages import NETWORKS, RECORD, check_labels, resize, written_page
+from drawn_pages import NETWORKS, RECORD, check_labels, plan_of, resize, written_page
 from page_browser import available, drawn, visit
+from stretto.report import write_page
 
 pytestmark = [
     pytest.mark.browser,
@@ -68,3 +69,38 @@ def test_no_word_is_broken_on_a_telephone(browser, page, rails):
     for path, address in ((page, "plan=0"), (page, "plan=1"), (rails, "plan=0"), (rails, "plan=1&beside=0")):
         visit(browser, path, address)
         assert browser.execute_script(BROKEN, LONGEST) == [], address
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+def test_what_all_compared_plans_have_alike_is_said_once(browser, tmp_path, width):
+    spec = "sites:2,2?connectivity=0.5&km=1500"
+    path = tmp_path / "index.html"
+    plans = [plan_of(spec, planner) for planner in ("ring", "shortest-path", "shortest-path+weight-alloc")]
+    timelines, limits = zip(*plans, strict=True)
+    write_page(str(path), timelines, limits)
+    resize(browser, width)
+    visit(browser, path)
+    script = (
+        "const t = document.getElementById('compare'), seen = (e) => e.checkVisibility();"
+        "return [[...t.querySelectorAll('th')].filter(seen).map((e) => e.textContent), document.getElementById('alike').textContent,"
+        " [...document.querySelectorAll('#pick option')].map((e) => e.textContent), t.parentElement.scrollWidth - t.parentElement.clientWidth];"
+    )
+    columns, alike, names, hidden = browser.execute_script(script)
+    assert not {"topology", "collective"} & set(columns) and {"planner", "completion", "ratio"} <= set(columns)
+    assert alike == f" All plans: allgather on {spec}." and hidden == 0
+    assert [name.split(" · ")[0] for name in names] == ["ring", "shortest-path", "shortest-path+weight-alloc"]
+    assert not any(spec in name for name in names)
+
+
+def test_a_long_name_of_a_network_is_broken_where_its_parts_end(browser, tmp_path):
+    path = written_page(tmp_path, {"sites:2,2?connectivity=0.5&km=1500&bandwidth=25GB/s": "ring"})
+    resize(browser, 400)
+    visit(browser, path)
+    script = (
+        "const range = document.createRange(), lines = new Map();"
+        "for (const node of document.getElementById('title').childNodes) if (node.nodeType === 3) for (let i = 0; i < node.length; i++) {"
+        "range.setStart(node, i); range.setEnd(node, i + 1); const y = Math.round(range.getBoundingClientRect().top);"
+        "lines.set(y, (lines.get(y) || '') + node.data[i]); } return [...lines.values()];"
+    )
+    lines = browser.execute_script(script)
+    assert len(lines) > 1 and all(line[-1] in "?&=," for line in lines[:-1])

@@ -153,7 +153,7 @@ function timelineKeys(event) {
 
 function start() {
   page.best = best();
-  $("title").textContent = page.title; document.title = `${page.title} · stretto`;
+  parted($("title"), page.title); document.title = `${page.title} · stretto`;
   page.plans.forEach((p, i) => { $("pick").append(element("option", planName(p), { value: i })); $("beside").append(element("option", planName(p), { value: i })); });
   $("pick-label").hidden = $("beside-label").hidden = page.plans.length < 2;
   $("pick").onchange = () => choose(+$("pick").value);

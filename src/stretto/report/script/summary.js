@@ -1,6 +1,8 @@
 // What the page says in words and tables: tiles, where the time went, plans compared, where one of two gains.
 const overBound = (p) => p.bound ? (p.completion / p.bound).toFixed(3) : "–";
-const planName = (p) => `${p.planner} · ${p.topology} · ${p.collective} · ${size(p.size)} · ${p.chunks} chunk${p.chunks > 1 ? "s" : ""}`;
+// what tells a plan from the others: its planner, and of the rest what not all plans have alike
+const planName = (p) => [p.planner, ...[["topology"], ["collective"], ["size", size], ["chunks", (n) => `${n} chunk${n > 1 ? "s" : ""}`]]
+  .filter(([key]) => page.plans.length < 2 || page.plans.some((q) => q[key] !== page.plans[0][key])).map(([key, words]) => words ? words(p[key]) : p[key])].join(" · ");
 const row = (cells, attributes, tag = "td") => { const tr = element("tr", undefined, attributes); tr.append(...cells.map((c) => c instanceof Node ? c : element(tag, c))); return tr; };
 
 function showTiles(p) {
@@ -58,7 +60,10 @@ function compareTable() {
   for (const p of page.plans) { longest[asked(p)] = Math.max(p.completion, longest[asked(p)] || 0); least[asked(p)] = Math.min(p.completion, least[asked(p)] ?? Infinity); }
   // where the screen is narrow, what all plans have alike is left out, and so is what the tiles say of the open plan
   const alike = (c) => c > 0 && page.plans.every((p) => COLUMNS[c][1](p) === COLUMNS[c][1](page.plans[0]));
-  const kind = (c) => DETAILS.includes(COLUMNS[c][0]) ? { class: "detail" } : alike(c) ? { class: "same" } : {};
+  // the network and the collective of all plans are said once
+  const once = [1, 2].filter(alike);
+  $("alike").textContent = once.length ? ` All plans: ${once.map((c) => COLUMNS[c][1](page.plans[0])).reverse().join(" on ")}.` : "";
+  const kind = (c) => once.includes(c) ? { class: "once" } : DETAILS.includes(COLUMNS[c][0]) ? { class: "detail" } : alike(c) ? { class: "same" } : {};
   const by = COLUMNS.find(([name]) => name === state.order.replace(/^-/, "")), falling = state.order.startsWith("-");
   COLUMNS.forEach(([name], c) => { const th = element("th", name + (by && by[0] === name ? (falling ? " ▼" : " ▲") : ""), { tabindex: 0, ...kind(c) });
     th.onclick = () => { state.order = by && by[0] === name && !falling ? `-${name}` : name; compareTable(); keepAddress(); };
@@ -68,7 +73,7 @@ function compareTable() {
   const body = element("tbody");
   for (const i of order) {
     const p = page.plans[i], tr = element("tr", undefined, { tabindex: 0, class: (i === state.plan ? "on" : i === state.beside ? "with" : "") + (p.completion === least[asked(p)] ? " best" : "") });
-    COLUMNS.forEach(([, value, words], c) => tr.append(element("td", words ? words(value(p)) : String(value(p)), kind(c))));
+    COLUMNS.forEach(([, value, words], c) => tr.append(parted(element("td", undefined, kind(c)), words ? words(value(p)) : String(value(p)))));
     const cell = element("td"), b = element("div", undefined, { class: "bar", style: `width:${Math.max(1, 130 * p.completion / longest[asked(p)])}px;min-width:0` });
     b.append(element("i", undefined, { style: `left:${Math.min(100, 100 * p.bound / p.completion)}%` })); cell.append(b); tr.append(cell);
     tr.onclick = () => choose(i); tr.onkeydown = (e) => { if (e.key === "Enter") choose(i); }; body.append(tr);

@@ -64,6 +64,11 @@ function element(tag, text, attributes) {
   for (const [k, v] of Object.entries(attributes || {})) e.setAttribute(k, v);
   return e;
 }
+// a text, as the spec of a network, that is broken where its parts end before it is broken within them
+function parted(e, text) {
+  e.replaceChildren(...text.split(/(?<=[?&=,])/).flatMap((part, n) => n ? [element("wbr"), part] : [part]));
+  return e;
+}
 // a text in which options such as ?message=0 are not broken
 function whole(e, text) {
   e.replaceChildren(...text.split(/(\?[\w=&.]+)/).map((part, n) => n % 2 ? element("span", part, { class: "whole" }) : part));
