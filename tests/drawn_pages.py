@@ -74,8 +74,12 @@ def resize(driver, width: int) -> None:
 
 
 def pixels(driver) -> bytes:
+    """The page as it is seen, all of it painted anew: corners that were painted before what is near them differ in their
+    last bits."""
     driver.execute_script("document.activeElement && document.activeElement.blur(); scrollTo(0, 0);")
-    drawn(driver)
+    for layer in ("transform", ""):
+        driver.execute_script("document.body.style.willChange = arguments[0]", layer)
+        drawn(driver)
     return driver.get_screenshot_as_png()
 
 
