@@ -3,6 +3,7 @@
 - ``case.py``: a request with the symmetry of its network.
 - ``routes.py``: routes through switches from one rank to all others.
 - ``chains.py``: chains of cosets, the ways of data from one rank to all others.
+- ``ways.py``: by which chains the data goes, and the share of each.
 - ``rates.py``: how much goes by which chain, a linear program over orbits of links.
 - ``transfers.py``: the transfers of representative chunks along a chain.
 - ``times.py``: when they start, a list schedule over orbits of links.

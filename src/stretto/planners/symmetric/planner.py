@@ -1,8 +1,8 @@
 """Plans by symmetry: one rank's data is planned, and the plan of all data is its images.
 
-1. Which ways (:mod:`.chains`, :mod:`.rates`): data comes from a rank to all others along chains of cosets, such as over
-   the rail to all servers and then inside each. A linear program over orbits of links mixes chains. Sums are copies
-   with time reversed.
+1. Which ways (:mod:`.ways`, :mod:`.chains`, :mod:`.rates`): data comes from a rank to all others along chains of
+   cosets, such as over the rail to all servers and then inside each. A linear program over orbits of links mixes
+   chains. Sums are copies with time reversed.
 2. When (:mod:`.transfers`, :mod:`.times`): the data is cut into parts. The transfers of one rank's parts are scheduled
    over orbits of links. More parts are tried until they end later.
 
@@ -13,13 +13,12 @@ slow NIC, :mod:`.several` plans.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 from math import inf, log2
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...model.arrays import Float64, Int32, Int64, Ragged
+from ...model.arrays import Int32, Int64, Ragged
 from ...model.collective import Promised, Workload
 from ...model.errors import Unsupported
 from ...model.kinds import KINDS
@@ -31,15 +30,14 @@ from ...schedule.best import PER_HALF
 from ...schedule.cutting import GIVE_UP, messages_cost
 from .. import Candidate, Request, register
 from .case import Case, case_of
-from .chains import Chain, chains_of
 from .cuts import completion_s
 from .few_owners import Schedule, few_owners, plan_of
 from .in_switches import InSwitches, in_switches, plan_in_switches
-from .rates import Columns, mixes
-from .routes import Routes, find_routes
+from .routes import find_routes
 from .several import Several, plan_below, plan_several
 from .times import Table, Times, schedule
 from .transfers import Transfers, copies, exchange, in_parts, sums, sums_then_copies
+from .ways import MOST_CHILDREN, Way, mixes_of
 
 MOST_PARTS = 64
 """Parts into which the data that goes by one chain is cut, at most."""
@@ -55,10 +53,6 @@ MOST_ROWS = 150_000
 
 RELAYS_GAIN = 1.01
 """Times by which a plan must end sooner for data to be stored at accelerators outside the collective."""
-
-MOST_CHILDREN = 128
-"""Ranks to which an owner copies the sum that it made, beyond which it does so over a tree: each of these transfers
-depends on each that brought a summand."""
 
 FEWEST_RANKS = 32
 """Ranks from which ``auto`` asks. Among fewer the other planners search more ways in as much time."""
@@ -175,7 +169,7 @@ def _cuts(case: Case, table: Table, brief: bool) -> Iterator[tuple[_Cut, Times]]
         brief: whether little is to be tried.
     """
     left: float = BRIEF_ROWS_IN_ALL if brief else inf
-    for k, ways in enumerate(_mixes(case, table)):
+    for k, ways in enumerate(mixes_of(case, table)):
         best, rows = _best_cut(case, table, ways, brief, k > 0, left)
         left -= rows
         if best is not None:
@@ -183,7 +177,7 @@ def _cuts(case: Case, table: Table, brief: bool) -> Iterator[tuple[_Cut, Times]]
 
 
 def _best_cut(
-    case: Case, table: Table, ways: list[_Way], brief: bool, more: bool, left: float
+    case: Case, table: Table, ways: list[Way], brief: bool, more: bool, left: float
 ) -> tuple[tuple[_Cut, Times] | None, int]:
     """The number of parts with which data that goes these ways ends first, and how many transfers were scheduled to
     find it; no cut if there is less than a byte a rank.
@@ -224,79 +218,6 @@ def _worth(finer: _Cut, coarser: _Cut, costly: bool) -> float:
     return float((PER_HALF if costly else GAIN) ** log2(finer.transfers.total / coarser.transfers.total))
 
 
-class _Way(NamedTuple):
-    """A chain, or two, and the share of the data that goes so."""
-
-    share: float
-    inward: Chain | None
-    outward: Chain | None
-
-
-def _mixes(case: Case, table: Table) -> list[list[_Way]]:
-    """By which chains the data goes: one for all of it; a mix of several; a mix for sums and one for copies.
-
-    Raises:
-        Unsupported: routes through switches and neighbours do not join the ranks.
-    """
-    traits, ranks = case.first.traits, len(case.first.ranks)
-    reduces, copied = traits.reduces, not traits.reduces or traits.reduces_to_all
-    most_children = MOST_CHILDREN if reduces and copied else ranks
-    chunk_bytes = float(case.first.shard_bytes)
-    halves = [r for r, used in ((table.inward, reduces), (table.outward, copied)) if used]
-    chains = [chains_of(case.symmetry, case.digits, routes, most_children) for routes in halves]
-    if not all(chains):
-        raise Unsupported("symmetric does not serve this: no switches or neighbours join the ranks of each coordinate")
-    alone = traits.pieces == "pair"
-    columns = [
-        Columns(
-            np.stack([_load_s(chain, routes, chunk_bytes, ranks, alone) for chain in own]),
-            np.array([_fill_s(chain, routes, chunk_bytes) for chain in own]),
-        )
-        for routes, own in zip(halves, chains, strict=True)
-    ]
-    found = mixes(columns)
-    if len(found) > 1 and len(columns) > 1:
-        found.append([mixes([half])[-1][0] for half in columns])
-    return [_laid(chains, shares, reduces, copied) for shares in found]
-
-
-def _laid(chains: list[list[Chain]], shares: list[Float64], reduces: bool, copied: bool) -> list[_Way]:
-    """The ways that shares of the chains of each half make."""
-    paired = [(share, [own[k] for own, k in zip(chains, choice, strict=True)]) for share, choice in _paired(shares)]
-    return [_Way(share, own[0] if reduces else None, own[-1] if copied else None) for share, own in paired]
-
-
-def _load_s(chain: Chain, routes: Routes, chunk_bytes: float, ranks: int, alone: bool) -> Float64:
-    """float64[links], for how long one rank's chunks keep each orbit.
-
-    Args:
-        alone: whether there is a chunk for each other rank, instead of one for all.
-    """
-    total, holders = np.zeros(routes.symmetry.topology.link_count), 1
-    for phase in chain:
-        number = phase.below * (ranks // phase.size) if alone else np.full(phase.size, holders)
-        total += routes.load_s(phase.step[1:], number[1:], chunk_bytes)
-        holders *= phase.size
-    return total
-
-
-def _fill_s(chain: Chain, routes: Routes, chunk_bytes: float) -> float:
-    """Seconds that a message takes to the last rank over links that are idle."""
-    hop_s = routes.latency_s + routes.seconds(chunk_bytes)
-    return sum(float(hop_s[phase.step].max()) * int(phase.depth.max()) for phase in chain)
-
-
-def _paired(shares: list[Float64]) -> list[tuple[float, list[int]]]:
-    """Shares of the data and, for each half, the chain by which each goes: shares of both halves laid side by side."""
-    edges = np.unique(np.concatenate([[0.0], *(np.cumsum(share) for share in shares)]).round(9))
-    out: list[tuple[float, list[int]]] = []
-    for begin, end in pairwise(edges.tolist()):
-        middle = (begin + end) / 2
-        choice = [int(np.searchsorted(np.cumsum(share), middle)) for share in shares]
-        out.append((end - begin, choice))
-    return out
-
-
 class _Cut(NamedTuple):
     """The data cut into parts, with the transfers of all parts.
 
@@ -315,7 +236,7 @@ class _Cut(NamedTuple):
     size_bytes: Int64
 
 
-def _cut(case: Case, ways: list[_Way], parts: int) -> _Cut | None:
+def _cut(case: Case, ways: list[Way], parts: int) -> _Cut | None:
     """The data in ``parts`` parts, or a few more; None if a part would have less than a byte for each rank."""
     c, traits = case.first, case.first.traits
     own = case.at[0]
@@ -345,7 +266,7 @@ def _cut(case: Case, ways: list[_Way], parts: int) -> _Cut | None:
     return _Cut(workload, owner, ranks * np.arange(total), transfers, part, -(-ranges // ranks)[part])
 
 
-def _cut_pairs(case: Case, ways: list[_Way], parts: int) -> _Cut | None:
+def _cut_pairs(case: Case, ways: list[Way], parts: int) -> _Cut | None:
     """The same of an exchange, where each pair of ranks has a piece. Which way a piece goes is spread evenly."""
     c, members = case.first, np.flatnonzero(case.members)
     ranks = len(members)
@@ -377,7 +298,7 @@ def _apportioned(shares: list[float], parts: int) -> list[int]:
     return [int(count) for count in counts]
 
 
-def _transfers(symmetry: Symmetry, way: _Way) -> Transfers:
+def _transfers(symmetry: Symmetry, way: Way) -> Transfers:
     """One part's transfers."""
     if way.inward is None:
         assert way.outward is not None, "data is summed or copied"
