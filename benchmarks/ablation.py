@@ -3,9 +3,9 @@
 python benchmarks/ablation.py [PART ...] [-n 1] [--seed 0] [--sample 5] [-s 64KB,64MB] [-c allreduce] [--effort normal]
 
 Each part is switched off in turn. A row gives the geometric mean of completion without the part over completion with
-it, on the grid's networks and on held-out ones (benchmarks/heldout_networks.py, -n of each kind), the cells that change
-by more than 0.3 %, and the cell that loses most. Work is counted, so nothing depends on the machine or its load. A cell
-in which a part is never called is not planned again without it.
+it, on the grid's networks and on held-out ones (benchmarks/heldout_networks.py, -n of each kind), and the cell that
+loses most; the JSON file also has how many cells end later or sooner by more than 0.3 %. Work is counted, so nothing
+depends on the machine or its load. A cell in which a part is never called is not planned again without it.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import numpy as np
 
 from grid import TOPOLOGIES, add_cells, cells, workload
 from heldout import drawn, network
+from stretto.bounds.concurrent import concurrent_flow
 from stretto.model.errors import StrettoError
 from stretto.model.plan import Plan
 from stretto.planners import run_planner
@@ -58,7 +59,7 @@ PARTS: dict[str, tuple[str, Any]] = {
     "forest: parts equal in time": (
         f"{FOREST}.filling.Filling.weights", property(lambda self: self.share / self.share.mean())
     ),
-    "paths: prices of latency": (f"{PATHS}._latency_counts", lambda *a: False),
+    "paths: prices of latency": (f"{PATHS}.concurrent_flow", lambda *a: concurrent_flow(*a[:4])),
     "all: justification": (
         "stretto.schedule.scheduling_problem.SchedulingProblem.justified", lambda self, start, *a: start
     ),
@@ -97,6 +98,7 @@ def main() -> None:
             base[cell] = completion_s(plan)
             used[cell] |= {f"auto: {answer['planner']}" for answer in plan.meta["tried"]}
     rows = []
+    print(f"{len(base)} cells:\n\n| without | mean | worst |\n|---|---|---|", flush=True)
     for part in given.parts:
         with without(part):
             plans = {cell: planned(cell, given.effort) for cell in base if part in used[cell]}
@@ -175,11 +177,9 @@ def row(part: str, base: dict[Cell, float], ends: dict[Cell, float]) -> dict[str
 
 
 def shown(r: dict[str, Any]) -> str:
-    """A row as a line."""
-    return (
-        f"{r['part']:32} x {r['mean']:.4f}, later {r['later']:3}, sooner {r['sooner']:3} of {r['cells']}, "
-        f"at worst x {r['worst']:.3f} ({r['worst_cell']})"
-    )
+    """A row of the table."""
+    where = f" ({r['worst_cell']})" if r["worst"] > 1 + CHANGED else ""
+    return f"| {r['part']} | {r['mean']:.4f} | {r['worst']:.3f}{where} |"
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import defaultdict
 from contextlib import contextmanager
+from typing import Any
 
 PARTS = (
     ("connecting", "stretto.torch.links", "Links.connect"),
@@ -19,9 +20,9 @@ PARTS = (
     ("measuring: connections", "stretto.measure.survey", "_Phases.lanes"),
     ("measuring: between sites", "stretto.measure.survey", "_Phases.between"),
     ("measuring: the rest", "stretto.torch.links", "Links._measure"),
-    ("the store", "stretto.torch.links", "Links._share"),
-    ("the store", "stretto.torch.links", "Links.tell"),
-    ("the store", "stretto.torch.links", "Links.told"),
+    ("the store", "stretto.torch.meeting", "Meeting._share"),
+    ("the store", "stretto.torch.meeting", "Meeting.tell"),
+    ("the store", "stretto.torch.meeting", "Meeting.told"),
     ("kept plans", "stretto.torch.first_plans", "FirstPlans._begin"),
     ("planning", "stretto.choose.library", "Library.first_plan"),
     ("waiting for the plan", "stretto.torch.first_plans", "FirstPlans._await"),
@@ -32,6 +33,14 @@ PARTS = (
     ("the call", "stretto.torch.collectives", "Collectives.run"),
 )
 """Part, module and function. What a function spends in one of another part counts there alone."""
+
+
+def holder_of(module, name: str) -> tuple[Any, str]:
+    """The module or class that has a function itself, and the function's name there."""
+    *outer, last = name.split(".")
+    for each in outer:
+        module = getattr(module, each)
+    return module, last
 
 
 class Stopwatch:
@@ -52,10 +61,8 @@ class Stopwatch:
             spent, self._spent = dict(self._spent), defaultdict(lambda: [0.0, 0.0, 0])
         return spent
 
-    def _watch(self, part: str, holder, name: str) -> None:
-        *outer, last = name.split(".")
-        for each in outer:
-            holder = getattr(holder, each)
+    def _watch(self, part: str, module, name: str) -> None:
+        holder, last = holder_of(module, name)
         value = holder.__dict__[last]
         if isinstance(value, functools.cached_property):
             value.func = self._timed(part, value.func)
