@@ -6,8 +6,8 @@ network namespaces (root), and over loopback in a chain, where each waits for th
 its bytes is what a message takes more than at the link's bandwidth; loopback's is that of the largest messages.
 
 Prints a table, the CPU time of a message as a line over its size, and ``message_s``: what a message of at most 4 KB
-takes in a chain, the median. ``stretto.model.targets.MESSAGE_S`` is this, rounded. ``--busy 2`` runs two busy loops
-beside. Writes benchmarks/out/executor.json.
+takes in a chain, the median. ``stretto.model.targets.MESSAGE_S`` is this, rounded. A second table has what is sent at
+once over 125 MB/s, alone and beside ``--busy`` busy loops. Writes benchmarks/out/executor.json.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ from stretto.topologies import load_topology
 
 SIZES = (64, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20)
 LINKS = (12.5e6, 125e6)
+LARGE = 1 << 16
+"""From this size on the second table has the share that a message takes beyond its bytes."""
 SMALL = 1 << 12
 """Messages of at most this number of bytes decide ``message_s``."""
 SECONDS = 0.5
@@ -78,20 +80,37 @@ def measured(bandwidth: float | None, size: int, chain: bool, repeats: int) -> d
             "cpu_s": cpu_s}  # fmt: skip
 
 
-def table(bandwidth: float | None, repeats: int) -> list[dict]:
-    """The rows of one link, printed."""
+def measured_link(bandwidth: float | None, repeats: int) -> list[dict]:
+    """The rows of one link."""
     ways = (False, True) if bandwidth is None else (False,)
     rows = [measured(bandwidth, size, chain, repeats) for chain in ways for size in SIZES]
     wide = bandwidth or max(row["size_bytes"] / row["takes_s"] for row in rows)
     for row in rows:
         row["beyond_s"] = row["takes_s"] - row["size_bytes"] / wide
-        name = "loopback" if bandwidth is None else f"{bandwidth / 1e6:g} MB/s"
-        how = "in a chain" if row["chain"] else "at once"
-        share = "" if bandwidth is None else f"{row['beyond_s'] * wide / row['size_bytes']:.1%}"
-        print(f"| {name} | {row['size_bytes']:,} B | {row['messages']:,} {how} | {row['cpu_s'] * 1e6:.0f} | "
-              f"{row['takes_s'] * 1e6:.0f} | {row['beyond_s'] * 1e6:.0f} | {share} |",
-              flush=True)  # fmt: skip
     return rows
+
+
+def show(row: dict) -> None:
+    """Print a row."""
+    wide = row["bandwidth"]
+    name = "loopback" if wide is None else f"{wide / 1e6:g} MB/s"
+    how = "in a chain" if row["chain"] else "at once"
+    share = "" if wide is None else f"{row['beyond_s'] * wide / row['size_bytes']:.1%}"
+    print(f"| {name} | {row['size_bytes']:,} B | {row['messages']:,} {how} | {row['cpu_s'] * 1e6:.0f} | "
+          f"{row['takes_s'] * 1e6:.0f} | {row['beyond_s'] * 1e6:.0f} | {share} |", flush=True)  # fmt: skip
+
+
+def compare(alone: list[dict], beside: list[dict]) -> None:
+    """Print what messages of each size take over one link, alone and beside busy loops."""
+    wide = alone[0]["bandwidth"]
+    print(f"\n| many at once over {wide / 1e6:g} MB/s | CPU, µs | beyond, µs | beyond, busy, µs |\n|---|---|---|---|")
+    for row, busy_row in zip(alone, beside, strict=True):
+        size = row["size_bytes"]
+        shown = [
+            f"{each['beyond_s'] * 1e6:.0f}" + (f" ({each['beyond_s'] * wide / size:.1%})" if size >= LARGE else "")
+            for each in (row, busy_row)
+        ]
+        print(f"| {size:,} B | {row['cpu_s'] * 1e6:.0f} | {' | '.join(shown)} |")
 
 
 @contextlib.contextmanager
@@ -109,22 +128,21 @@ def busy(count: int) -> Iterator[None]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--busy", type=int, default=0, help="busy loops beside")
+    parser.add_argument("--busy", type=int, default=2, help="busy loops beside the second run over 125 MB/s")
     arguments = parser.parse_args()
     reason = refusal()
     if reason is not None:
         print(f"only loopback: {reason}")
-    print(
-        "| link | size | messages | CPU us a message | takes us | beyond its bytes us | of its bytes |\n"
-        + "|---" * 7
-        + "|"
-    )
-    with busy(arguments.busy):
-        rows = [
-            row
-            for bandwidth in (None, *(LINKS if reason is None else ()))
-            for row in table(bandwidth, arguments.repeats)
-        ]
+    print("| link | size | messages | CPU us a message | takes us | beyond its bytes us | of its bytes |")
+    print("|---" * 7 + "|")
+    rows = []
+    for bandwidth in (None, *(LINKS if reason is None else ())):
+        rows += (of_link := measured_link(bandwidth, arguments.repeats))
+        for row in of_link:
+            show(row)
+    if reason is None:
+        with busy(arguments.busy):
+            compare([row for row in rows if row["bandwidth"] == LINKS[-1]], measured_link(LINKS[-1], arguments.repeats))
     at_once = [row for row in rows if row["bandwidth"] is None and not row["chain"]]
     slope, fixed = np.polyfit([row["size_bytes"] for row in at_once], [row["cpu_s"] for row in at_once], 1)
     chain = [row["takes_s"] for row in rows if row["chain"] and row["size_bytes"] <= SMALL]

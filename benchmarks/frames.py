@@ -2,12 +2,12 @@
 
 Two processes each send the other 64 KiB messages, 1 MiB messages, or one of 32 MiB, over loopback TCP: plain, with
 authenticated records, by TLS 1.3 with the certificates of the tests, and with Python 3.13 by TLS without certificates.
-CPU time is that of both executors; of several repeats in turn the table has the median ratio to plain, the least and
-the most.
+CPU time is that of both executors. The table has CPU seconds for each GB, the median of several repeats in turn, and
+after the colon how many times those of plain connections: the median, the least and the most.
 
 The handshake is measured apart: CPU time of both ends, with a random secret, with one that somebody chose, and by TLS.
 
-Prints two tables and writes benchmarks/out/frames.json.
+Prints a table, and below it what handshakes cost; writes benchmarks/out/frames.json.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def kinds() -> dict[str, Credentials]:
     ways = {
         "plain": Credentials(random_secret(), frames=Protection.PLAIN),
         "authenticated": Credentials(random_secret(), frames=Protection.AUTHENTICATED),
-        "tls": Credentials(random_secret(), certificates=files),
+        "TLS": Credentials(random_secret(), certificates=files),
     }
     if sys.version_info >= (3, 13):
         ways["encrypted"] = Credentials(random_secret(), frames=Protection.ENCRYPTED)
@@ -84,13 +84,22 @@ def handshake_s(credentials: Credentials) -> float:
         return (time.process_time() - began) / HANDSHAKES
 
 
+def shown(values: list[float], plain: list[float] | None) -> str:
+    """The median, and how many times that of plain connections."""
+    median = f"{statistics.median(values):.2f}"
+    if plain is None:
+        return median
+    ratios = [a / b for a, b in zip(values, plain, strict=True)]
+    return f"{median}: {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=5)
     repeats = parser.parse_args().repeats
     found: dict[str, dict[str, list[float]]] = {}
     ways = kinds()
-    print(f"{'message':>10}  {'':<14}  CPU s per GB (median)  times plain: median (least to most)")
+    print(f"| messages of | {' | '.join(ways)} |\n|---{'|---' * len(ways)}|", flush=True)
     for size in SIZES:
         plan = exchange(size)
         seconds = {way: [] for way in ways}
@@ -98,10 +107,8 @@ def main() -> None:
             for way, credentials in ways.items():
                 seconds[way].append(cpu_s(plan, credentials) / (2 * TOTAL_BYTES / 1e9))
         found[str(size)] = seconds
-        for way, values in seconds.items():
-            ratios = [a / b for a, b in zip(values, seconds["plain"], strict=True)]
-            shown = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-            print(f"{size:>10}  {way:<14}  {statistics.median(values):<21.2f}  {shown}")
+        cells = [shown(values, None if way == "plain" else seconds["plain"]) for way, values in seconds.items()]
+        print(f"| {size >> 20} MiB | {' | '.join(cells)} |".replace("| 0 MiB", f"| {size >> 10} KiB"), flush=True)
     ways = {**ways, "chosen secret": Credentials(b"a secret that somebody chose", chosen=True)}
     shakes = {way: handshake_s(credentials) for way, credentials in ways.items() if way != "authenticated"}
     print("\nhandshake, both ends: " + ", ".join(f"{way} {1e3 * s:.1f} ms" for way, s in shakes.items()))

@@ -4,7 +4,8 @@ Four processes run the plans of ``ring`` over a ring and a star, again and again
 needs is measured by messages of one size that every process sends to the next one: loopback's bandwidth by many of 1 MB
 at once, ``message_s`` by many of 64 B at once, the latency by what a small message takes longer in a chain. A run
 itself costs time, too: its set-up, and saying that it is done. That is measured by runs of one small message from each
-process to the next, and stands beside the simulated time. Prints the table; writes benchmarks/out/loopback.json.
+process to the next, and stands beside the simulated time. Prints each cell, and a table of sizes: milliseconds
+simulated with the run, measured, and their ratio. Writes benchmarks/out/loopback.json.
 """
 
 from __future__ import annotations
@@ -83,6 +84,16 @@ def network(spec: str, link: dict[str, float]) -> Topology:
     return replace(net, replicates=np.zeros(net.node_count, dtype=bool), **every)
 
 
+def shown(size: int) -> str:
+    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
+
+
+def summary(row: dict) -> str:
+    """Simulated with the run, measured (and their ratio)."""
+    simulated_s, measured_s = row["simulated_s"] + row["run_s"], statistics.median(row["measured_s"])
+    return f"{simulated_s * 1e3:.3g}, {measured_s * 1e3:.3g} ({row['over']:.2f})"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--repeats", type=int, default=3)
@@ -107,6 +118,11 @@ def main() -> None:
                 cells = (f"{s * 1e3:.3g}" for s in (simulated_s, simulated_s + run_s, middle_s))
                 spread = f"{times[0] * 1e3:.3g} to {times[-1] * 1e3:.3g}"
                 print(f"| {spec} | {kind} | {size:,} B | {' | '.join(cells)} | {spread} | {over:.2f} |", flush=True)
+    columns = [(kind, spec) for kind in KINDS for spec in NETWORKS]
+    print("\n| size | AllReduce on a ring | on a star | AllGather on a ring | on a star |\n|---|---|---|---|---|")
+    for size in SIZES:
+        of_size = {(row["kind"], row["network"]): row for row in rows if row["size_bytes"] == size}
+        print(f"| {shown(size)} | {' | '.join(summary(of_size[column]) for column in columns)} |")
     overs = [row["over"] for row in rows]
     print(f"\nmeasured over simulated: median {statistics.median(overs):.2f}, {min(overs):.2f} to {max(overs):.2f}")
     OUT.parent.mkdir(exist_ok=True)

@@ -55,9 +55,9 @@ def pairwise(hosts: int, rate: float, latency_s: float) -> Topology:
 
 
 NETWORKS = {
-    "one switch": at_one_switch([5e6, 2.5e6, 5e6, 5e6], [5e6, 5e6, 5e6, 3e6], 5e-3),
-    "two sites": two_sites(3, 5e6, 4e6, 20e-3),
-    "pairwise": pairwise(4, 4e6, 10e-3),
+    "4 hosts at a switch, 2.5 to 5 MB/s, 10 ms": at_one_switch([5e6, 2.5e6, 5e6, 5e6], [5e6, 5e6, 5e6, 3e6], 5e-3),
+    "two sites of 3 hosts, 5 MB/s, joined by 4 MB/s and 20 ms": two_sites(3, 5e6, 4e6, 20e-3),
+    "4 hosts with a link for each pair, 2 and 4 MB/s, 10 ms": pairwise(4, 4e6, 10e-3),
 }
 """Their hosts come first, then their switches, in the order of the names that a survey gives them."""
 
@@ -102,7 +102,7 @@ def main() -> None:
     parser.add_argument("--connections", default="1")
     parser.add_argument("--seconds", type=float, default=0.5)
     parser.add_argument("--trials", type=int, default=2)
-    parser.add_argument("--only", choices=[*NETWORKS])
+    parser.add_argument("--only", type=int, choices=range(1, len(NETWORKS) + 1), help="one network, by its row")
     parser.add_argument("--all", action="store_true")
     options = parser.parse_args()
     reason = refusal()
@@ -111,9 +111,10 @@ def main() -> None:
     counts = tuple(map(int, options.connections.split(",")))
     effort = Effort(20, 16, options.seconds, 1 << 40, options.trials, counts, shared=True)
     rows = []
-    print("network | links found | bandwidth, measured / known | latency | a message | moved | took | CPU")
-    for name, net in NETWORKS.items():
-        if options.only not in (None, name):
+    print("| network | links found | bandwidth | latency of pairs | sent | took | CPU |")
+    print("|---" * 7 + "|", flush=True)
+    for number, (name, net) in enumerate(NETWORKS.items(), 1):
+        if options.only not in (None, number):
             continue
         began, began_cpu = time.monotonic(), time.process_time()
         survey = surveyed(net, effort, NOISE_S)
@@ -122,12 +123,13 @@ def main() -> None:
             "cpu_s": time.process_time() - began_cpu,
         }  # fmt: skip
         rows.append(row)
-        print(f"{name} | {'all' if row['found'] else 'others'} | {spread(row['rates'])} | {spread(row['latencies'])} | "
-              f"{1e6 * row['message_s']:.1f} us | {row['moved_bytes'] / 1e6:.0f} MB | {row['wall_s']:.0f} s | "
-              f"{row['cpu_s']:.1f} s")  # fmt: skip
-        for kind in ("rates", "latencies") if options.all else ():
+        found = "all" if row["found"] else "others"
+        spent = f"{row['moved_bytes'] / 1e6:.0f} MB | {row['wall_s']:.0f} s | {row['cpu_s']:.1f} s"
+        print(f"| {name} | {found} | {spread(row['rates'])} | {spread(row['latencies'])} | {spent} |", flush=True)
+    for row in rows if options.all else ():
+        for kind in ("rates", "latencies"):
             for what, ratio in row[kind].items():
-                print(f"  {kind} {what}: {ratio:.3f}")
+                print(f"  {row['network']}, {kind} {what}: {ratio:.3f}")
     OUT.parent.mkdir(exist_ok=True)
     OUT.write_text(json.dumps(rows, indent=1) + "\n")
 

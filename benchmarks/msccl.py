@@ -41,6 +41,15 @@ VERIFIED = ("allgather", "alltoall")
 """The kinds that the public verifier knows."""
 
 
+OUTCOMES = {
+    "computed": "in each of three orders what the collective means",
+    "refused": "by the exporter, which says why",
+    "not served": "by the planner, which says why",
+    "no plan in time": "within the limit of seconds",
+    "ended": "its process met the limit of memory or CPU time",
+}
+
+
 def row(entry: Entry, net: str, kind: str, folder: str, seconds: float) -> dict[str, str]:
     """What became of one plan: refused with the reason, or computed, and what the public verifier said."""
     spec = f"{'pairwise' if kind == 'alltoall' else 'ring'}+{entry.name}" if entry.refines else entry.name
@@ -126,9 +135,15 @@ def main() -> None:
                 print(f"{'':20}   {reason}", flush=True)
             rows += own
             out.write_text(json.dumps(rows, indent=1) + "\n")
-    for what in ("outcome", "public verifier"):
-        counts = Counter(r.get(what, "not asked") for r in rows)
-        print(f"all, {what}: {', '.join(f'{n} {word}' for word, n in sorted(counts.items()))}")
+    print("\n| outcome | what it means | plans |\n|---|---|---|")
+    counts = Counter(r["outcome"] for r in rows)
+    for outcome, meaning in OUTCOMES.items():
+        print(f"| {outcome} | {meaning} | {counts[outcome]} |")
+    counts = Counter(r.get("public verifier", "not asked") for r in rows)
+    print(f"\npublic verifier: {', '.join(f'{n} {word}' for word, n in sorted(counts.items()))}")
+    why = Counter(r["reason"] for r in rows if r["outcome"] == "refused")
+    for reason, number in why.most_common():
+        print(f"refused {number}: {reason}")
 
 
 if __name__ == "__main__":

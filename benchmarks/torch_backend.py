@@ -6,7 +6,8 @@ Ranks are numbered site after site (``sites``), site by site in turn (``turns``)
 rendezvous, which is how torchrun numbers nodes (``arrival``: a shuffle for each of ``--seeds``). ``--busy`` lets a
 Python thread of each process count beside. Prints how often a ring in the order of ranks crosses from one site to the
 other, seconds of one call, stretto's time over gloo's, the median of the repeats, the same of CPU seconds over all
-ranks, and the CPU seconds of the thread that calls, in the mean over ranks; writes benchmarks/out/torch_backend.json.
+ranks, and the CPU seconds of the thread that calls, in the mean over ranks; of several collectives also
+a table with a column for each. Writes benchmarks/out/torch_backend.json.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise, permutations
 from pathlib import Path
 
@@ -89,7 +90,8 @@ def worker(rank: int, ranks: int, folder: str, work: list[list], repeats: int, b
     rows = []
     for kind, size in work:
         call = calls_of(rank, ranks, size)[kind]
-        calls = max(1, min(MOST_CALLS, int(BYTES / max(size, 1)))) // (5 if busy else 1) or 1
+        most = MOST_CALLS if kind == "barrier" else int(BYTES / max(size, 1))
+        calls = max(1, min(MOST_CALLS, most)) // (5 if busy else 1) or 1
         for repeat in range(-1, repeats):  # the first connects and plans
             for name in BACKENDS if repeat % 2 else BACKENDS[::-1]:
                 dist.barrier()
@@ -197,6 +199,28 @@ def table(rows: list[dict]) -> None:
               f"{thread[0]:.3g} | {thread[1]:.3g} |", flush=True)  # fmt: skip
 
 
+def by_collective(rows: list[dict], kinds: Sequence[str]) -> None:
+    """Stretto's time over gloo's, the median, with a column for each collective."""
+    print(f"\n| stretto / gloo | {' | '.join(kinds)} |\n|---{'|---' * len(kinds)}|")
+    places = [(r["network"], r["ranks"], r["busy"], r["size_bytes"]) for r in rows]
+    for network, ranks, busy, size in dict.fromkeys(places):
+        cells = []
+        for kind in kinds:
+            here = [r for r in rows if tuple(r[key] for key in CELL) == (network, ranks, busy, kind, size)]
+            gloo, ours = ([r["wall_s"] for r in here if r["backend"] == b] for b in BACKENDS)
+            cells.append(f"{statistics.median(b / a for a, b in zip(gloo, ours, strict=True)):.2f}")
+        where = "" if network == "loopback" else f"{network}, "
+        print(f"| {where}{ranks} ranks, {shown(size)} | {' | '.join(cells)} |")
+
+
+def shown(size: int) -> str:
+    """A size in binary units where it is whole there."""
+    for shift, unit in ((20, "MiB"), (10, "KiB")):
+        if size >> shift << shift == size and size >> shift:
+            return f"{size >> shift} {unit}"
+    return f"{size / 1e6:g} MB" if size >= 1e6 else f"{size} B"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", choices=NETWORKS, help="one network")
@@ -210,7 +234,7 @@ def main() -> None:
     arguments = parser.parse_args()
     sizes = [int(float(s)) for s in arguments.sizes.split(",")]
     kinds = COLLECTIVES if arguments.collectives == "all" else arguments.collectives.split(",")
-    work = [[kind, size] for kind in kinds for size in (sizes if kind != "barrier" else [0])]
+    work = [[kind, size] for kind in kinds for size in sizes]
     rows = [
         row
         for network in ([arguments.only] if arguments.only else NETWORKS)
@@ -219,6 +243,8 @@ def main() -> None:
         for row in measured(network, seed, ranks, work, arguments.repeats, arguments.busy)
     ]
     table(rows)
+    if len(kinds) > 1:
+        by_collective(rows, kinds)
     arguments.out.parent.mkdir(exist_ok=True)
     arguments.out.write_text(json.dumps(rows, indent=1) + "\n")
 

@@ -156,7 +156,7 @@ def main() -> None:
         ended = run_here(arguments.ranks[0], arguments.here, arguments.names)
         arguments.out.write_text(json.dumps(ended))
         return
-    bad, rows = 0, []
+    bad, rows, table = 0, [], ["| ranks | tests that gloo passes | stretto | CPU seconds |", "|---|---|---|---|"]
     for ranks in arguments.ranks:
         names, gloo_cpu_s = arguments.names, 0.0
         if not arguments.only_stretto:
@@ -164,15 +164,13 @@ def main() -> None:
             names = [name for name, ended in by_gloo.items() if ended == "passed"]
         by_stretto, cpu_s = run(ranks, "stretto", names)
         passed = [name for name, ended in by_stretto.items() if ended == "passed"]
-        asked = (
-            f"{len(by_stretto)}"
-            if arguments.only_stretto
-            else f"{len(names)} that gloo passes ({gloo_cpu_s:.0f} CPU s)"
-        )
-        print(f"{ranks} ranks: stretto passes {len(passed)} of {asked}, {cpu_s:.0f} CPU s")
+        asked = "not asked" if arguments.only_stretto else f"{len(names)}"
+        table.append(f"| {ranks} | {asked} | {len(passed)} | {gloo_cpu_s:.0f} and {cpu_s:.0f} |")
+        print(f"{ranks} ranks: stretto passes {len(passed)} of {len(by_stretto)}", flush=True)
         for name, ended in by_stretto.items():
             rows.append({"ranks": ranks, "test": name, "ended": ended, "exception": EXCEPTIONS.get(name)})
             bad += judge(name, "not run" if ended == "skipped" else ended, EXCEPTIONS)
+    print("\n" + "\n".join(table))
     arguments.out.parent.mkdir(exist_ok=True)
     arguments.out.write_text(json.dumps(rows, indent=1) + "\n")
     raise SystemExit(1 if bad else 0)

@@ -3,13 +3,14 @@
 ``--ranks`` processes on loopback plan for two sites of half as many ranks each, joined by one link twenty times
 narrower than those inside. After all are connected, every call is made twice: the difference is what its plan costs.
 Then the first call is repeated until all ranks run it by the better plan, or the planner's process has
-answered that there is none. Prints for each call the CPU seconds of the
-rank that spent most, and seconds until the last rank had its result; and the CPU seconds of the planner's process.
+answered that there is none. Prints for each call, the first time and the second, the CPU seconds of the rank that spent
+most and seconds until the last rank had its result; below it the better plan, and CPU seconds of the planner's process.
 Nothing is kept on disk, unless ``--again`` runs the whole a second time with the plans of the first. Writes
 benchmarks/out/torch_plans.json.
 
 ``--parts`` takes the first collective apart instead: for each part the CPU seconds and the seconds that the threads of
-a rank were in it, without those of parts inside it, with the two sites as a topology and with a measured network.
+a rank were in it, without those of parts inside it, with the two sites as a topology and with a measured network. Of
+several numbers of ranks only the CPU seconds of whole steps, the mean of the ranks.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
 
 INSIDE, BETWEEN = 1e9, 5e7
@@ -61,7 +63,7 @@ def worker(rank: int, folder: str) -> None:
     for name, size in CALLS:
         call = call_of(name, size, ranks, group)
         for time_number in ("first", "second"):
-            rows.append({"call": f"{name} {size}, {time_number}", **timed(call, dist)})
+            rows.append({"call": shown(name, size), "time": time_number, **timed(call, dist)})
     call, began, change = call_of(*CALLS[0], ranks, group), time.monotonic(), 0
     while time.monotonic() - began < PATIENCE_S:
         row = timed(call, dist)
@@ -214,37 +216,68 @@ def _print_part(step: str, part: str, times: str, each: list[tuple[float, float]
     print(f"| {step} | {part} | {times} | {mean[0]:.4f} | {max(cpu):.4f} | {mean[1]:.4f} | {max(wall):.4f} |")
 
 
+def print_steps(ranks: list[int]) -> list[list[list[dict]]]:
+    """Print the CPU seconds of each step of ``--parts``, the mean of the ranks."""
+    results = []
+    steps = ["connecting", *(step for step, *_ in FIRST_CALLS)]
+    print(f"| ranks | network | {' | '.join(steps)} |\n|---|---{'|---' * len(steps)}|", flush=True)
+    for count, named in product(ranks, (True, False)):
+        results.append(of_ranks := run_ranks(count, "", "--first", named))
+        means = [sum(own[k]["cpu_s"] for own in of_ranks) / count for k in range(len(steps))]
+        cells = " | ".join(f"{mean:.3f}" for mean in means)
+        print(f"| {count} | {'named' if named else 'measured'} | {cells} |", flush=True)
+    return results
+
+
+def print_calls(rows: list[dict]) -> None:
+    """Print the calls that were made twice, and what else was noted."""
+    twice = [(row, rows[k + 1]) for k, row in enumerate(rows) if row.get("time") == "first"]
+    print("| call | first, CPU s | second | first, s | second |\n|---|---|---|---|---|")
+    for first, second in twice:
+        spent = " | ".join(f"{row[key]:.2f}" for key in ("cpu_s", "wall_s") for row in (first, second))
+        print(f"| {first['call']} | {spent} |")
+    print()
+    for row in rows:
+        if "time" not in row:
+            print(f"{row['call']}: {row['cpu_s']:.3f} CPU s of a rank at most, {row['wall_s']:.3f} s")
+
+
+def shown(name: str, size: int) -> str:
+    """A call as a table has it."""
+    amount = f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
+    return f"`{name}`" if name == "barrier" else f"`{name}`, {amount}"
+
+
 def measured(ranks: int, cache: str) -> list[dict]:
     """A row for each call: the most CPU seconds of a rank, and the seconds of the last one."""
     of_ranks = run_ranks(ranks, cache, "--worker")
     longest = max(of_ranks, key=len)
     rows = [[own[k] for own in of_ranks if k < len(own)] for k in range(len(longest))]
     return [
-        {"call": longest[k]["call"], "cpu_s": max(r["cpu_s"] for r in same), "wall_s": max(r["wall_s"] for r in same)}
+        {**longest[k], "cpu_s": max(r["cpu_s"] for r in same), "wall_s": max(r["wall_s"] for r in same)}
         for k, same in enumerate(rows)
     ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--ranks", type=int, default=16)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[16])
     parser.add_argument("--again", action="store_true", help="run once more with the plans that were kept")
     parser.add_argument("--parts", action="store_true", help="take the first collective apart")
     arguments = parser.parse_args()
     results: list = []
     if arguments.parts:
-        for named in (True, False):
-            results.append(print_parts(arguments.ranks, named))
+        results = print_steps(arguments.ranks) if len(arguments.ranks) > 1 else [
+            print_parts(arguments.ranks[0], named) for named in (True, False)
+        ]  # fmt: skip
         OUT.mkdir(exist_ok=True)
         (OUT / "torch_plans_parts.json").write_text(json.dumps(results, indent=1) + "\n")
         return
     with tempfile.TemporaryDirectory() as cache:
-        for number in range(1 + arguments.again):
-            results.append(rows := measured(arguments.ranks, cache if arguments.again else ""))
-            print(f"{'with kept plans' if number else 'from nothing'}, {arguments.ranks} ranks\n")
-            print("| call | CPU s of a rank, at most | s |\n|---|---|---|")
-            for row in rows:
-                print(f"| {row['call']} | {row['cpu_s']:.3f} | {row['wall_s']:.3f} |")
+        for ranks, number in product(arguments.ranks, range(1 + arguments.again)):
+            results.append(rows := measured(ranks, cache if arguments.again else ""))
+            print(f"{'with kept plans' if number else 'from nothing'}, {ranks} ranks\n")
+            print_calls(rows)
     OUT.mkdir(exist_ok=True)
     (OUT / "torch_plans.json").write_text(json.dumps(results, indent=1) + "\n")
 

@@ -6,7 +6,7 @@ process passes the packets on and does all that; the kernel's token buckets are 
 stretto measures the network, and how many connections a pair needs. Its better plans are awaited before anything
 counts (``--first``: first plans are used). Both backends run in the same processes, repeat by repeat. Prints what share
 of the link each has (the bytes that must cross it, over its bandwidth and the time), seconds, and gloo's time over
-stretto's; writes benchmarks/out/torch_wan.json.
+stretto's, and below the table what connecting and measuring took; writes benchmarks/out/torch_wan.json.
 """
 
 from __future__ import annotations
@@ -140,17 +140,22 @@ def measured(
 
 
 def table(rows: list[dict]) -> None:
-    print("| network | ranks | collective | connections | measured in | "
-          "gloo: share of the link | stretto | gloo s | stretto s | gloo / stretto |")  # fmt: skip
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    print("| network | ranks | collective | connections | gloo: share of the link | stretto | gloo, s | stretto, s "
+          "| gloo / stretto |")  # fmt: skip
+    print("|---" * 9 + "|")
     for network, ranks, kind in dict.fromkeys((r["network"], r["ranks"], r["kind"]) for r in rows):
         of = [[r for r in rows if (r["network"], r["ranks"], r["kind"], r["backend"]) == (network, ranks, kind, b)]
               for b in BACKENDS]  # fmt: skip
-        wall = [statistics.median(r["wall_s"] for r in side) if side else float("nan") for side in of]
-        share = [side[0]["size_bytes"] / LINK / w if side else float("nan") for side, w in zip(of, wall, strict=True)]
-        one = of[1][0]
-        print(f"| {network} | {ranks} | {kind} | {one['connections']} | {one['measuring_s']:.1f} s | {share[0]:.2f} | "
-              f"{share[1]:.2f} | {wall[0]:.2f} | {wall[1]:.2f} | {wall[0] / wall[1]:.1f} |", flush=True)  # fmt: skip
+        wall = [statistics.median(r["wall_s"] for r in side) for side in of if side]
+        blank = [""] * (len(BACKENDS) - len(wall))  # without gloo
+        share = blank + [f"{of[1][0]['size_bytes'] / LINK / w:.2f}" for w in wall]
+        over = blank or [f"{wall[0] / wall[1]:.1f}"]
+        cells = [*share, *blank, *(f"{w:.3g}" for w in wall), *over]
+        print(f"| {network} | {ranks} | {kind} | {of[1][0]['connections']} | {' | '.join(cells)} |")
+    print()
+    for network, ranks in dict.fromkeys((r["network"], r["ranks"]) for r in rows):
+        took_s = max(r["measuring_s"] for r in rows if (r["network"], r["ranks"]) == (network, ranks))
+        print(f"connecting and measuring, {network}, {ranks} ranks: {took_s:.1f} s")
 
 
 def main() -> None:

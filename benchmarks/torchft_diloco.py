@@ -34,8 +34,8 @@ from stretto.torchft import DiLoCo, ProcessGroupStretto
 OUT = Path(__file__).parent / "out"
 WIDTH, OUTPUTS, BATCH = 128, 16, 32
 RUNS = {
-    "full": (None, True), "int8": ("int8", True), "fp8": ("fp8", True), "int8, no feedback": ("int8", False),
-    "fp8, no feedback": ("fp8", False),
+    "full precision": (None, True), "int8": ("int8", True), "fp8": ("fp8", True),
+    "int8 without feedback": ("int8", False), "fp8 without feedback": ("fp8", False),
 }  # fmt: skip
 """What a run compresses to, and whether with error feedback."""
 
@@ -137,16 +137,17 @@ def main() -> None:
     # two sites have to send each other what each has summed, as float32
     sizes = [sum(p.numel() for p in fragment.parameters()) for fragment in network(0)]
     sums = sum(sizes[step % len(sizes)] for step in range(1, arguments.outer_steps))
-    print("| outer step | loss, by seed | bytes between the sites | least / these | CPU s |\n|---|---|---|---|---|")
+    print(
+        "| outer step | loss, by seed | bytes between the sites | float32's least / these |\n|---|---|---|---|",
+        flush=True,
+    )
     for run in arguments.runs:
         some = [train(run, arguments.replicas, arguments.outer_steps, arguments.every, s) for s in arguments.seeds]
         rows += some
         fewer = 2 * 4 * sums / some[0]["bytes"]
         losses = ", ".join(f"{row['loss']:.5f}" for row in some)
-        print(
-            f"| {run} | {losses} | {some[0]['bytes']:,} | {fewer:.2f} | {sum(row['cpu_s'] for row in some):.0f} |",
-            flush=True,
-        )
+        print(f"| {run} | {losses} | {some[0]['bytes']:,} | {fewer:.2f} |", flush=True)
+    print(f"\n{sum(row['cpu_s'] for row in rows):.0f} CPU s")
     arguments.out.parent.mkdir(exist_ok=True)
     arguments.out.write_text(json.dumps(rows, indent=1) + "\n")
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -175,7 +176,7 @@ def main() -> None:
             print(f"| {label} | {kind} | {size / 1e6:g} | {name} | {row['messages']} | {simulated[name]:.3f} | "
                   f"{measured:.3f} | {measured / simulated[name]:.3f} |", flush=True)  # fmt: skip
         save(rows)
-        print(f"<!-- {time.monotonic() - began:.0f} s -->", flush=True)
+        print(f"{label} {kind}: {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
     summary(rows)
 
 

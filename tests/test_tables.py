@@ -6,6 +6,7 @@ import ast
 import re
 import shlex
 from pathlib import Path
+from statistics import median
 
 import pytest
 from typer.main import get_command
@@ -34,7 +35,7 @@ NOT_MEASURED = {
 
 NUMBER = re.compile(r"[\s*]*-?\d[\d.,]*\s?(%|s|ms|us|µs|MB|GB)?[\s*]*(\(.*\))?")
 MEASURING = [p for p in pages() if p.name == "README.md" or "contributors" in p.parts]
-ROOMS = {"study": "studies", "compare": "face"}
+ROOMS = {"study": "studies", "compare": "face", "plan": "cli"}
 """The rooms whose modules make the tables of a command of `stretto`."""
 SHOWN = [(page, t) for page in pages() for t in tables_of(page.read_text().splitlines()) if t.command]
 
@@ -71,7 +72,10 @@ def in_room(room: str) -> list[Path]:
 def sources_of(command: str) -> list[Path]:
     """The modules that print a command's tables."""
     program, first, *_ = words_of(command)
-    return [ROOT / first] if program == "python" else in_room(ROOMS[first])
+    if program != "python":
+        return in_room(ROOMS[first])
+    script = ROOT / first
+    return [script, *(in_room("studies") if "stretto.studies" in script.read_text() else [])]
 
 
 def cells_of(row: str) -> list[str]:
@@ -226,3 +230,82 @@ def test_a_table_is_replaced_by_what_its_command_prints():
     ]
     assert chosen(tables, ["a"], False) == chosen(tables, [], True) == [command]
     assert chosen(tables, ["b"], False) == []
+
+
+# --- the README's numbers are those of the pages ------------------------------------------------
+
+TABLE = re.compile(r"^\| (?P<what>.+?) \| (?P<result>.+?) \| `(?P<command>.+?)` \|$", flags=re.M)
+RESULTS = {found["what"]: found for found in TABLE.finditer((ROOT / "README.md").read_text())}
+"""Of each row of the README's table its words, its result and its command."""
+
+
+def rows_of(command: str, **cells: str) -> list[dict[str, str]]:
+    """The rows of the tables of a command that have these cells, by the names of their columns."""
+    rows = []
+    for page, table in SHOWN:
+        if table.command == command:
+            lines = page.read_text().splitlines()[table.first : table.last]
+            header, _, *body = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+            rows += [dict(zip(header, row, strict=True)) for row in body]
+    return [row for row in rows if all(row.get(column) == cell for column, cell in cells.items())]
+
+
+def of_allgather(command: str) -> str:
+    rows = rows_of(command, topology="ndv2:10")
+    most_ms = max(float(row["planning, 1 chunk"]) for row in rows)
+    return f"{most_ms:.0f} ms of CPU (the paper: {rows[0]['published']})"
+
+
+def of_scaling(command: str) -> str:
+    (row,) = rows_of(command, torus="32x32")
+    return ", ".join(f"{float(row[part]):.1f}" for part in ("planning, CPU s", "verifying", "simulating")) + " s of CPU"
+
+
+def of_clusters(command: str) -> str:
+    (row,) = rows_of(command, GPUs="16384", collective="allreduce", size="1GB")
+    return f"{float(row['completion / bound']):.3f}; {cpu_s(row):.1f} s of CPU"
+
+
+def of_messages_in_clusters(command: str) -> str:
+    rows = [
+        row for size in ("64MB", "1GB") for row in rows_of(command, GPUs="16384", collective="allreduce", size=size)
+    ]
+    ratios = ", ".join(f"{float(row['completion / bound']):.2f}" for row in rows)
+    return f"{ratios}; {min(map(cpu_s, rows)):.1f} to {max(map(cpu_s, rows)):.1f} s of CPU"
+
+
+def cpu_s(row: dict[str, str]) -> float:
+    """Planning, verifying and simulating together."""
+    return float(row["CPU s (plan, verify, simulate)"].partition(" ")[0])
+
+
+def of_wire(command: str) -> str:
+    ratios = [float(row["measured / simulated"]) for row in rows_of(command)]
+    return f"{median(ratios):.3f} in the median, {max(ratios):.2f} at worst"
+
+
+def of_order(command: str) -> str:
+    (row,) = rows_of(command, library="gloo", size="1GB")
+    return f"{row['median']} in the median of {row['proven'].rpartition(' ')[2]} sets, {row['most']} at most"
+
+
+def of_swot(_: str) -> str:
+    (claim,) = (claim for claim in find_study("swot").claims if claim["id"] == "us-switches")
+    return f"{100 * claim['ours']:.1f} %"
+
+
+@pytest.mark.parametrize(
+    ("what", "result"),
+    [
+        ("MTEGCCA on 80 GPUs", of_allgather),
+        ("a million transfers", of_scaling),
+        ("16,384 GPUs", of_clusters),
+        ("the same where a message costs", of_messages_in_clusters),
+        ("30 plans run", of_wire),
+        ("8 cloud regions", of_order),
+        ("AllReduce on 8 optical planes", of_swot),
+    ],
+)
+def test_a_result_in_the_readme_is_that_of_its_commands_table(what, result):
+    (row,) = (row for words, row in RESULTS.items() if words.startswith(what))
+    assert row["result"] == result(row["command"])

@@ -1,13 +1,9 @@
 """Random damages of right plans by symmetry: what the verifier accepts, it accepts expanded, too.
 
-``PYTHONPATH=tests python tests/mutants/test_mutants_of_symmetry.py 10000`` tries that many, and prints what came of
-them.
+``python benchmarks/symmetry.py --damages 10000`` tries that many, and prints what came of them.
 """
 
 from __future__ import annotations
-
-import sys
-from collections import Counter
 
 import numpy as np
 import pytest
@@ -17,7 +13,6 @@ import damaged_parts
 from damaged_parts import Damage, Rng, Useless
 from stretto.model.errors import StrettoError
 from stretto.model.symmetric import SymmetricPlan
-from stretto.simulate import simulate
 from stretto.verify import verify
 from symmetric_plans import examples
 
@@ -68,31 +63,3 @@ def test_no_damage_passes(plans, seed):
         name, plan = damaged(plans, rng)
         ours, theirs = verify(plan), expanded_verdict(plan)
         assert not ours.ok or theirs == "ok", (name, theirs)
-
-
-def main(trials: int) -> None:
-    plans = [plan for seed in range(6) for plan in examples(seed).values()]
-    assert all(verify(plan).ok and verify(plan.expand()).ok for plan in plans)
-    rng, outcomes, only = np.random.default_rng(20), Counter[tuple[str, str]](), Counter[str]()
-    apart = 0.0
-    for trial in range(trials):
-        name, plan = damaged(plans, rng)
-        finding, theirs = verify(plan).finding, expanded_verdict(plan)
-        ours = "accepted" if finding is None else "refused"
-        outcomes[ours, "accepted" if theirs == "ok" else "refused"] += 1
-        if finding is None and theirs != "ok":
-            print(f"damage {trial}, {name}: accepted, but expanded {theirs}")
-        if finding is not None and theirs == "ok":
-            only[f"{finding.code} ({name})"] += 1
-        if finding is None and theirs == "ok":
-            apart = max(apart, abs(simulate(plan).completion_s / simulate(plan.expand()).completion_s - 1))
-    print(f"{trials} damages of {len(plans)} plans")
-    for (ours, theirs), number in sorted(outcomes.items()):
-        print(f"{number:6} {ours} by symmetry, {theirs} expanded")
-    print(f"completions of accepted plans differ by at most {apart:.1e}")
-    for what, number in only.most_common():
-        print(f"{number:6} refused by symmetry alone: {what}")
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 10_000)
