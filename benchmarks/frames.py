@@ -21,16 +21,17 @@ import threading
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from stretto.model.collective import Workload
 from stretto.model.demand import alltoallv
 from stretto.model.plan import Plan
 from stretto.planners import run_planner
-from stretto.runtime.credentials import Certificates, Credentials, Protection, random_secret
+from stretto.runtime.credentials import Credentials, Protection, random_secret
 from stretto.runtime.handshake import shake
 from stretto.runtime.local import run_local
 from stretto.topologies import load_topology
+from tls_files import with_tls
 
-FILES = Path(__file__).parents[1] / "tests" / "data" / "tls"
 OUT = Path(__file__).parent / "out" / "frames.json"
 SIZES = (1 << 16, 1 << 20, 1 << 25)
 """Bytes of a message."""
@@ -43,11 +44,10 @@ HANDSHAKES = 20
 
 def kinds() -> dict[str, Credentials]:
     """The ways to protect a connection."""
-    files = Certificates(*(str(FILES / name) for name in ("rank.pem", "rank.key.pem", "authority.pem")))
     ways = {
         "plain": Credentials(random_secret(), frames=Protection.PLAIN),
         "authenticated": Credentials(random_secret(), frames=Protection.AUTHENTICATED),
-        "TLS": Credentials(random_secret(), certificates=files),
+        "TLS": with_tls(),
     }
     if sys.version_info >= (3, 13):
         ways["encrypted"] = Credentials(random_secret(), frames=Protection.ENCRYPTED)

@@ -106,8 +106,8 @@ def main() -> None:
             row = measure(spec, chunks, folder)
         rows.append(row)
         frames = " | ".join(f"{row[place]:.1f} ms" for place in ("whole_cpu_ms", "middle_cpu_ms", "single_cpu_ms"))
-        print(f"| AllGather on {spec} | {row['transfers']:,} | {row['MB']:.2g} MB | {row['writing_cpu_s']:.2g} s "
-              f"| {row['reading_cpu_s']:.2g} s | {frames} |", flush=True)  # fmt: skip
+        print(f"| AllGather on {spec} | {row['transfers']:,} | {row['MB']:.1f} MB | {row['writing_cpu_s']:.2f} s "
+              f"| {row['reading_cpu_s']:.2f} s | {frames} |", flush=True)  # fmt: skip
     if given.json:
         Path(given.json).write_text(json.dumps(rows, indent=1) + "\n")
 

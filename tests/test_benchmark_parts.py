@@ -1,4 +1,4 @@
-"""The functions that benchmarks replace or time are there: a renamed one would end a benchmark, or do nothing in it."""
+"""What benchmarks take from elsewhere is there: functions that they replace or time, and certificates of tests."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib
 
 import pytest
 
+import frames
 from ablation import PARTS as PARTS_OF_PLANNERS
 from ablation import owner_of
 from call_parts import PARTS as PARTS_OF_CALLS
@@ -29,3 +30,10 @@ def test_a_part_of_a_planner_that_is_left_out_is_there(part):
     else:
         owner, name = owner_of(target)
         assert name in vars(owner)
+
+
+def test_a_handshake_is_timed_with_every_way_to_protect_a_connection(monkeypatch):
+    monkeypatch.setattr(frames, "HANDSHAKES", 1)
+    assert all(
+        frames.handshake_s(credentials) > 0 for way, credentials in frames.kinds().items() if way != "authenticated"
+    )
