@@ -35,7 +35,8 @@ LONG = (
 
 SHARED = (
     "test_torchrun.py", "test_torch_over.py", "test_front.py", "test_nccl_pack.py", "test_exports.py", "test_prometheus.py",
-    "test_store.py", "test_controller.py",
+    "test_store.py", "test_controller.py", "test_controller_faults.py", "test_narrow.py", "test_torch.py",
+    "test_torch_controller.py", "test_torch_shared.py", "test_watch.py", "test_resizing.py", "test_sizing.py",
 )  # fmt: skip
 """Files whose tests share something that takes seconds to make: one process runs each, so that it is made once."""
 
