@@ -6,7 +6,7 @@ import ast
 import re
 import shlex
 from pathlib import Path
-from statistics import median
+from statistics import geometric_mean, median
 
 import pytest
 from typer.main import get_command
@@ -279,6 +279,12 @@ def cpu_s(row: dict[str, str]) -> float:
     return float(row["CPU s (plan, verify, simulate)"].partition(" ")[0])
 
 
+def of_grid(command: str) -> str:
+    rows = [[*row.values()] for row in rows_of(command)]
+    ratios = [float(cell) for _, *cells, _ in rows for cell in cells]
+    return f"{geometric_mean(ratios):.3f} in the mean, {max(ratios):.2f} at worst"
+
+
 def of_wire(command: str) -> str:
     ratios = [float(row["measured / simulated"]) for row in rows_of(command)]
     return f"{median(ratios):.3f} in the median, {max(ratios):.2f} at worst"
@@ -297,6 +303,7 @@ def of_swot(_: str) -> str:
 @pytest.mark.parametrize(
     ("what", "result"),
     [
+        ("default planner, 19 networks", of_grid),
         ("MTEGCCA on 80 GPUs", of_allgather),
         ("a million transfers", of_scaling),
         ("16,384 GPUs", of_clusters),
