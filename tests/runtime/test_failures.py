@@ -25,6 +25,7 @@ from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import PeerFailed
 from stretto.model.kinds import KINDS
 from stretto.model.plan import Plan
+from stretto.model.progress import silent
 from stretto.planners import run_planner
 from stretto.runtime import content, local
 from stretto.runtime.connect import join, listen
@@ -213,7 +214,7 @@ def test_a_process_that_dies_before_it_reads_what_it_is_told_is_named(unread):
     assert live.recv() == "begin"
     theirs.close()  # with what it has not read the other end gets no plain end of file
     with pytest.raises(PeerFailed, match="gpu0: its process died"):
-        local._gather(over_routers([2], 1000), {0: ours}, 20.0)
+        local._gather(over_routers([2], 1000), {0: ours}, 20.0, silent, "sending")
     for pipe in (ours, other, live):
         pipe.close()
 

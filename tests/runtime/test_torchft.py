@@ -214,7 +214,7 @@ def test_streaming_diloco_in_int8_reaches_the_loss_of_full_precision():
     # in a process of its own: torchft keeps copies in pinned memory of an accelerator, if another test has made one up
     program = (
         "import json, torchft_diloco as d\n"
-        "runs = [d.train(run, replicas=2, outer_steps=12, every=8, seed=0) for run in ('full', 'int8')]\n"
+        "runs = [d.train(run, replicas=2, outer_steps=12, every=8, seed=0) for run in ('full precision', 'int8')]\n"
         "print(json.dumps(runs))"
     )
     path = ":".join([str(BENCHMARKS), *(p for p in sys.path if p)])
