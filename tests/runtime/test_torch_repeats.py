@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -11,6 +12,8 @@ import pytest
 
 from stretto.model.errors import PeerFailed
 from stretto.runtime import sharing
+from stretto.runtime.native import kernel_layout as at
+from stretto.runtime.native.records import WORD
 
 torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install 'stretto[torch]'")
 
@@ -221,6 +224,43 @@ def test_a_repeated_call_keeps_its_tensors_until_it_has_ended_and_no_longer(grou
     wait([g.barrier() for g in groups])
     gc.collect()
     assert alive() is None
+
+
+def test_works_that_are_collected_with_a_cycle_of_objects_leave_no_event_to_two_runs(groups):
+    tensors, others = numbers(groups), numbers(groups)
+
+    def call(group, tensor):
+        return group.allreduce([tensor], options("Allreduce"))
+
+    for _ in range(LOOKED_UP):
+        for given in (tensors, others):
+            wait([call(g, t) for g, t in zip(groups, given, strict=True)])
+    cycle = [[call(g, t) for g, t in zip(groups, tensors, strict=True)]]
+    wait(cycle[0])
+    cycle.append(cycle)
+    wait([g.barrier() for g in groups])  # else the groups know their last call
+    del cycle
+    gc.collect()
+    turns = [tensors, *[others] * 12]
+    works = [call(groups[0], given[0]) for given in turns]
+    events = [int(run.block[at.WAKE // WORD]) for work in works for run in work._runs]
+    assert len({*events}) == len(turns)
+    for given in turns:
+        wait([call(g, t) for g, t in zip(groups[1:], given[1:], strict=True)])
+    wait(works)
+
+
+def test_calls_that_can_be_repeated_hold_no_descriptors(groups):
+    def open_files() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    many = [numbers(groups) for _ in range(30)]
+    for turn in range(LOOKED_UP + 2):
+        for tensors in many:
+            wait([g.allreduce([t], options("Allreduce")) for g, t in zip(groups, tensors, strict=True)])
+        if turn == 0:
+            before = open_files()
+    assert open_files() <= before + 2 * RANKS
 
 
 def test_a_repeated_call_keeps_no_group_alive(groups):

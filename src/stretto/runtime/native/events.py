@@ -32,12 +32,8 @@ class Events:
         if self._stopped:
             os.close(event)
             return
-        self.clear(event)
+        HOLDING.read(event, _COUNT, _COUNT_BYTES)  # now it has not happened
         self._free.append(event)
-
-    def clear(self, event: int) -> None:
-        """Let an event be one that has not happened."""
-        HOLDING.read(event, _COUNT, _COUNT_BYTES)
 
     def stop(self) -> None:
         """Close all that are back, and those that are given from now on."""

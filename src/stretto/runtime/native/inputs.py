@@ -48,7 +48,7 @@ class Places:
 
     def run(self, inputs: Sequence[int], outputs: Sequence[int], keep: Any) -> Run:
         """A run whose pieces are at these addresses; ``keep`` is what must live as long."""
-        run = Run(self.engine, self._ends, self._program, self._template, Slot(self.engine, self._block))
+        run = Run(self.engine, self._ends, self._program, self._template, Slot(self._block))
         self._put(run.block, inputs, outputs)
         run.keep.append(keep)
         return run
@@ -89,9 +89,9 @@ class Fixed:
         """Give the loop a run; ``keep`` is what must live as long."""
         try:
             slot = self._spare.pop()
-            slot.fill(self._block)
+            slot.block[:] = self._block
         except IndexError:
-            slot = Slot(self._engine, self._block)
+            slot = Slot(self._block)
         run = Run(self._engine, self._ends, self._program, self._template, slot, self._spare)
         run.keep.append(keep)
         self._engine.start(run)

@@ -37,24 +37,17 @@ class Poll(ctypes.Structure):
 
 
 class Slot:
-    """The memory of a run, at ``place``, and the event that tells its end."""
+    """The memory of a run, at ``place``: a copy of the words that it begins with."""
 
-    def __init__(self, engine: Engine, block: Int64) -> None:
-        self._engine, self.block = engine, block.copy()
+    def __init__(self, block: Int64) -> None:
+        self.block = block.copy()
         self.place = address(self.block)
-        self.event = engine.events.take()
-        self.poll = ctypes.byref(Poll(self.event, select.POLLIN, 0))
-        self.block[at.WAKE // WORD] = self.event
+        self._poll = Poll(-1, select.POLLIN, 0)
+        self.poll = ctypes.byref(self._poll)
 
-    def __del__(self) -> None:
-        if not sys.is_finalizing():  # then modules may be gone, and the descriptor goes with the process
-            self._engine.events.give(self.event)
-
-    def fill(self, block: Int64) -> None:
-        """Make it that of another run, whose words are given; the last one is released."""
-        self._engine.events.clear(self.event)
-        self.block[:] = block
-        self.block[at.WAKE // WORD] = self.event
+    def wake_by(self, event: int) -> None:
+        """Let an event tell the end of the run."""
+        self.block[at.WAKE // WORD] = self._poll.fd = event
 
 
 class Run:
@@ -69,12 +62,16 @@ class Run:
         spare: list[Slot] | None = None,
     ) -> None:  # fmt: skip
         self.engine, self.ends, self.program, self.template = engine, ends, program, template
-        self._slot, self._spare = slot or Slot(engine, template.block), spare
+        self._slot, self._spare, self._event = slot or Slot(template.block), spare, engine.events.take()
         self.block, self.place = self._slot.block, self._slot.place
+        self._slot.wake_by(self._event)
         self._failure: BaseException | None = None
         self.keep: list[Any] = []
 
     def __del__(self) -> None:
+        if sys.is_finalizing():  # then modules may be gone, and the descriptor goes with the process
+            return
+        self.engine.events.give(self._event)
         if self._spare is not None and self.released and len(self._spare) < MOST_SPARE:
             self._spare.append(self._slot)
 
@@ -107,7 +104,7 @@ class Run:
         """End a run that the loop does not run."""
         self._failure = failure
         self.block[at.STATUS // WORD] = at.ENDED_BADLY
-        os.eventfd_write(self._slot.event, 1)
+        os.eventfd_write(self._event, 1)
         self.engine.listeners.call(self.place)
 
     def listen(self, call: Callable[[], None]) -> None:
