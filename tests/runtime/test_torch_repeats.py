@@ -226,6 +226,32 @@ def test_a_repeated_call_keeps_its_tensors_until_it_has_ended_and_no_longer(grou
     assert alive() is None
 
 
+def test_a_repeated_call_keeps_tensors_that_its_caller_takes_out_of_a_list(groups):
+    own, lists = numbers(groups), [numbers(groups) for _ in groups]
+    for _ in range(LOOKED_UP):
+        wait([g.allgather([o], [t], options("Allgather")) for g, o, t in zip(groups, lists, own, strict=True)])
+    work = groups[0].allgather([lists[0]], [own[0]], options("Allgather"))
+    alive = weakref.ref(lists[0][1])
+    lists[0].clear()
+    assert alive() is not None
+    others = zip(groups[1:], lists[1:], own[1:], strict=True)
+    wait([work, *(g.allgather([o], [t], options("Allgather")) for g, o, t in others)])
+
+
+def test_a_call_that_cannot_be_repeated_keeps_no_tensor_it_reads(groups):
+    class Own(torch.Tensor):
+        pass
+
+    own = [torch.zeros(6).as_subclass(Own) for _ in groups]
+    whole = numbers(groups, 18)
+    for _ in range(2):  # the first makes the plan
+        wait([g._allgather_base(o, t, options("Allgather")) for g, o, t in zip(groups, whole, own, strict=True)])
+    alive = weakref.ref(own[0])
+    own.clear()
+    gc.collect()
+    assert alive() is None
+
+
 def test_works_that_are_collected_with_a_cycle_of_objects_leave_no_event_to_two_runs(groups):
     tensors, others = numbers(groups), numbers(groups)
 

@@ -43,16 +43,18 @@ def repeated(result: Callable[..., Any] = lambda repeats, first, *_: first) -> C
 
         @wraps(method)
         def call(self: Any, *arguments: Any, **named: Any) -> Any:
-            parts: list[Any] = [name, self.timeout_s]
-            known = not named or named.keys() == {"opts"}
-            if not known or not _describe((arguments, named.get("opts")), parts):
-                return method(self, *arguments, **named)
-            key = tuple(parts)
             repeats: Repeats = self.repeats
-            work = repeats.begin(key, arguments, lambda: result(repeats, *arguments))
-            if work is None:
-                work = method(self, *arguments, **named)
-                repeats.note(key, work)
+            parts: list[Any] = [name, self.timeout_s]
+            tensors: list[Tensor] = []
+            known = not named or named.keys() == {"opts"}
+            key = None
+            if known and _describe((arguments, named.get("opts")), parts, tensors):
+                key = tuple(parts)
+                work = repeats.begin(key, tensors, lambda: result(repeats, *arguments))
+                if work is not None:
+                    return work
+            work = method(self, *arguments, **named)
+            repeats.note(key, work)
             return work
 
         return call
@@ -60,16 +62,18 @@ def repeated(result: Callable[..., Any] = lambda repeats, first, *_: first) -> C
     return of
 
 
-def _describe(value: Any, parts: list[Any]) -> bool:
-    """Add to ``parts`` what decides how a call is run; False for what is not kept."""
+def _describe(value: Any, parts: list[Any], tensors: list[Tensor]) -> bool:
+    """Add to ``parts`` what decides how a call is run, and to ``tensors`` whose memory it uses; False for what is not
+    kept. The caller's own lists may lose their tensors while the call runs."""
     kind = type(value)
     if kind is Tensor or kind is torch.nn.Parameter:
         if not value.is_cpu or value.layout is not torch.strided or value.is_neg() or value.is_conj():
             return False
         parts += (value.data_ptr(), value.dtype, value.shape, value.stride())
+        tensors.append(value)
     elif kind is list or kind is tuple:
         parts.append(len(value))
-        return all(_describe(part, parts) for part in value)
+        return all(_describe(part, parts, tensors) for part in value)
     elif value is None or kind is int:
         parts.append(value)
     elif kind in _FIELDS:
@@ -96,20 +100,24 @@ class Repeats:
         self.shares, self.tokens = shares, tokens
         self._kept: dict[tuple[Any, ...], Again | None] = {}
 
-    def begin(self, key: tuple[Any, ...], arguments: Any, result: Callable[[], Any]) -> Started | None:
+    def begin(self, key: tuple[Any, ...], tensors: list[Tensor], result: Callable[[], Any]) -> Started | None:
         """Repeat a call; None where it must be looked up."""
         again = self._kept.get(key)
         if again is None or not self._order.free:
             return None
-        run = self._collectives.repeat(again, (arguments, self._keep))
+        run = self._collectives.repeat(again, (tensors, self._keep))
         return None if run is None else self._order.start(self._order.call(), Started([run], result))
 
-    def note(self, key: tuple[Any, ...], work: Any) -> None:
-        """Remember a call that was looked up; at the second time how to repeat it, as memory may be used only once."""
+    def note(self, key: tuple[Any, ...] | None, work: Any) -> None:
+        """Remember a call that was looked up; at the second time how to repeat it, as memory may be used only once.
+
+        Args:
+            key: None for a call that cannot be repeated.
+        """
         if not isinstance(work, Started):
             return
         calls, work.calls = work.calls, ()  # they keep tensors alive
-        if len(calls) != 1:
+        if key is None or len(calls) != 1:
             return
         if key not in self._kept:
             if len(self._kept) >= MOST_KEPT:
