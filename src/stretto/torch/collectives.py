@@ -174,14 +174,15 @@ class Collectives:
         root, direct = options.get("root", 0), options.get("direct", False)
         operation = getattr(options.get("op"), "op", options.get("op"))
         dtype = next(iter((held or wanted).values())).dtype
-        job = self._jobs.get((kind, root, direct, options.get("function", ""), operation, dtype, tuple(elements)))
-        if job is None or job.places is None:
-            return None
+        jobs = self._jobs  # another thread may renew them, and the plans
+        job = jobs.get((kind, root, direct, options.get("function", ""), operation, dtype, tuple(elements)))
         use = None if direct else self.plans.use(kind, max(_size(direct, elements, dtype), dtype.itemsize), root)
+        if job is None or job.places is None or (use is None and not direct):
+            return None
         adds, size = job.places.engine.sums.of(job.reduce, job.number), job.number.itemsize
         inputs, outputs = [t.data_ptr() for t in held.values()], [t.data_ptr() for t in wanted.values()]
         runs = job.places.fixed(inputs, outputs, adds, size, timeout_s, job.call)
-        return Again(self._jobs, job, kind, root, use, runs)
+        return Again(jobs, job, kind, root, use, runs)
 
     def repeat(self, again: Again, keep: Any) -> Run | None:
         """Give a call to the compiled loop once more; None where it must be looked up.

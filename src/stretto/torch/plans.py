@@ -93,9 +93,9 @@ class Plans:
             use = self._uses.get(Shape.of(kind, size_bytes, root))
             return use is None or use.recipe is None or (use.limit is not None and use.begun >= use.limit)
 
-    def use(self, kind: str, size_bytes: int, root: int) -> Use:
-        """The use of a shape that was called before."""
-        return self._uses[Shape.of(kind, size_bytes, root)]
+    def use(self, kind: str, size_bytes: int, root: int) -> Use | None:
+        """The use of a shape; None if it was not called before."""
+        return self._uses.get(Shape.of(kind, size_bytes, root))
 
     def goes_on(self, use: Use, recipe: Recipe) -> bool:
         """Whether the next call of a shape runs by this plan without a word of others, which counts it then."""
