@@ -130,11 +130,6 @@ class Links(Meeting):
         """Call this with each note of that tag (:meth:`.Messages.note`), after connections are made anew, too."""
         self._heard[tag] = self.inbox.listeners[tag] = listener
 
-    @property
-    def count(self) -> int:
-        """How many ranks there are."""
-        return self._library.size
-
     def here(self) -> list[int]:
         """The ranks on this machine, in order, with this one."""
         self.connect()

@@ -39,6 +39,11 @@ class Meeting:
         self._meshes: list[Mesh] = []
         self._watched: Mapping[int, Wire] = {}
 
+    @property
+    def count(self) -> int:
+        """How many ranks there are."""
+        return self._library.size
+
     def meeting(self, number: int) -> Any:
         """The part of the store in which the ranks meet again for the ``number``-th time."""
         return part_again(self._store, number)
@@ -84,7 +89,7 @@ class Meeting:
     def _share(self, name: str, value: Any) -> list[Any]:
         """Publish this rank's value under a name; returns the values of all ranks, in order."""
         self._store.set(f"stretto/{name}/{self._library.rank}", json.dumps(value))
-        return [json.loads(self._ask(f"stretto/{name}/{r}", r)) for r in range(self._library.size)]
+        return [json.loads(self._ask(f"stretto/{name}/{r}", r)) for r in range(self.count)]
 
     def _shared_secret(self) -> bytes:
         """The secret that rank 0 puts into the store; whoever reads the store has it."""
