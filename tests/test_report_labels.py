@@ -119,3 +119,9 @@ def test_lines_that_cross_leave_room_between_them(browser, rails_page, width):
     resize(browser, width)
     visit(browser, rails_page, "scheme=light")
     assert 0.05 < browser.execute_script(COVERED, 0.35, 0.6) < 0.4
+
+
+def test_links_of_two_ranks_are_seen_though_they_lie_in_one_line(browser, tmp_path):
+    resize(browser, 1280)
+    visit(browser, written_page(tmp_path, {"ring:2": "ring"}), "scheme=light")
+    assert browser.execute_script(COVERED, 0.35, 0.6) > 0.005

@@ -66,7 +66,7 @@ function thinning(p, at, width) {
     length += d;
     loX = Math.min(loX, ax, bx); hiX = Math.max(hiX, ax, bx); loY = Math.min(loY, ay, by); hiY = Math.max(hiY, ay, by);
   }
-  const area = (hiX - loX) * Math.max(hiY - loY, .2 * (hiX - loX));
+  const across = hiX - loX, down = hiY - loY, area = Math.max(across, .2 * down) * Math.max(down, .2 * across);
   return length ? clamp(MOST_COVERED * area / (length * width), THINNEST / width, 1) : 1;
 }
 function drawLinks(g, p, at) {
