@@ -238,14 +238,17 @@ def test_a_repeated_call_keeps_tensors_that_its_caller_takes_out_of_a_list(group
     wait([work, *(g.allgather([o], [t], options("Allgather")) for g, o, t in others)])
 
 
-def test_a_call_that_cannot_be_repeated_keeps_no_tensor_it_reads(groups):
-    class Own(torch.Tensor):
-        pass
+class Own(torch.Tensor):
+    """Of a type whose calls are not repeated."""
 
-    own = [torch.zeros(6).as_subclass(Own) for _ in groups]
-    whole = numbers(groups, 18)
-    for _ in range(2):  # the first makes the plan
+
+@pytest.mark.parametrize("kind", [torch.Tensor, Own])
+def test_a_call_that_has_ended_keeps_no_tensor_that_it_reads(kind, groups, looked_up):
+    own, whole = [torch.zeros(6).as_subclass(kind) for _ in groups], numbers(groups, 18)
+    for _ in range(LOOKED_UP + 1):
+        looked_up.clear()
         wait([g._allgather_base(o, t, options("Allgather")) for g, o, t in zip(groups, whole, own, strict=True)])
+    assert len(looked_up) == (RANKS if kind is Own else 0)
     alive = weakref.ref(own[0])
     own.clear()
     gc.collect()

@@ -35,7 +35,8 @@ def repeated(result: Callable[..., Any] = lambda repeats, first, *_: first) -> C
 
     Args:
         result: what the future of a call gives, by the group's :class:`Repeats` and the call's arguments; by default
-            the first of these. A group knows its last call, which must not keep the group alive.
+            the first of these. A group knows its last call, which must keep neither the group nor its inputs alive: in
+            place of the second argument, which may be inputs, there is None.
     """
 
     def of(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -50,7 +51,8 @@ def repeated(result: Callable[..., Any] = lambda repeats, first, *_: first) -> C
             key = None
             if known and _describe((arguments, named.get("opts")), parts, tensors):
                 key = tuple(parts)
-                work = repeats.begin(key, tensors, lambda: result(repeats, *arguments))
+                kept = (*arguments[:1], None, *arguments[2:])
+                work = repeats.begin(key, tensors, lambda: result(repeats, *kept))
                 if work is not None:
                     return work
             work = method(self, *arguments, **named)
