@@ -134,6 +134,7 @@ def test_no_table_is_arranged_by_hand():
 
 def test_tables_of_the_command_line_are_printed_in_markdown():
     assert markdown("two|", ("", "a"), [("x|y", "1\n2")]) == "**two|**\n\n|  | a |\n|---|---|\n| x\\|y | 1<br>2 |\n\n"
+    assert markdown("", ("a",), [("b",)]) == "\n| a |\n|---|\n| b |\n\n"
     printed = tables.run("stretto compare allgather -t ring:3 --size 1MB -p ring,shortest-path")
     (made,) = printed_tables(printed)
     assert printed.startswith("**allgather among 3 ranks of ring:3**")

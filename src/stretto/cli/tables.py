@@ -102,8 +102,8 @@ def print_table(title: str, header: Row, rows: Sequence[Row], spare: Sequence[st
 
 
 def markdown(title: str, header: Row, rows: Sequence[Row]) -> str:
-    """A table in Markdown, its title above it."""
-    above = f"**{title}**\n\n" if title else ""
+    """A table in Markdown, its title above it; without one it stands apart from the text above."""
+    above = f"**{title}**\n\n" if title else "\n"
     head, *body = ("| " + " | ".join(map(_in_markdown, row)) + " |\n" for row in (header, *rows))
     return f"{above}{head}{'|---' * len(header)}|\n{''.join(body)}\n"
 
