@@ -199,6 +199,43 @@ def test_a_repeated_call_takes_up_a_new_plan_at_the_same_call_at_all_ranks(group
     assert {use.begun for use in uses} == {2 * LOOKED_UP + 3}
 
 
+def test_a_repeated_call_has_its_number_before_it_is_given_to_the_loop(groups, monkeypatch):
+    """A failure while it is given there counts it among the calls that have begun."""
+    from stretto.torch.collectives import Collectives
+
+    tensors, begun = numbers(groups), []
+    repeat = Collectives.repeat
+
+    def noted(self, *arguments):
+        begun.append([g._order.last_without_result() for g in groups if g._collectives is self])
+        return repeat(self, *arguments)
+
+    def call() -> None:
+        wait([g.allreduce([t], options("Allreduce")) for g, t in zip(groups, tensors, strict=True)])
+
+    for _ in range(LOOKED_UP):
+        call()
+    numbered = [g._order.call() for g in groups]
+    monkeypatch.setattr(Collectives, "repeat", noted)
+    call()
+    assert begun == [[number + 1] for number in numbered]
+
+
+def test_a_call_that_is_looked_up_at_one_rank_alone_has_one_number(groups, monkeypatch):
+    tensors = numbers(groups)
+
+    def call() -> None:
+        wait([g.allreduce([t], options("Allreduce")) for g, t in zip(groups, tensors, strict=True)])
+
+    for _ in range(LOOKED_UP + 1):
+        call()
+    with monkeypatch.context() as patch:
+        patch.setattr(groups[1]._collectives, "repeat", lambda *_: None)
+        call()
+    call()
+    assert len({g._order.call() for g in groups}) == 1
+
+
 def test_a_future_of_a_repeated_call_has_the_result(groups):
     whole, own = numbers(groups, 18), numbers(groups)
     for _ in range(LOOKED_UP):

@@ -135,12 +135,24 @@ class Order:
         self.failed: Callable[[PeerFailed], Callable[[], None]] = lambda failure: _nothing
         self._begun = self._ended = 0  # the last collectives that were begun, and that a job has ended well
         self._started: tuple[int, Started] | None = None
+        self._given_back = threading.local()
 
     def call(self) -> int:
-        """The number of a collective that begins."""
+        """The number of a collective that begins: the one that this thread has given back, or the next.
+
+        A call takes its number before it looks whether the group is :attr:`free`: then a failure that it has not seen
+        yet counts it among the calls that have begun (:meth:`last_without_result`).
+        """
+        number: int | None = self._given_back.__dict__.pop("number", None)
+        if number is not None:
+            return number
         with self._change:
             self._begun += 1
             return self._begun
+
+    def give_back(self, number: int) -> None:
+        """Keep a number for the same call, which is begun in another way."""
+        self._given_back.number = number
 
     def start(self, number: int, started: Started) -> Started:
         """Take note of collectives that the compiled loop runs."""

@@ -105,10 +105,15 @@ class Repeats:
     def begin(self, key: tuple[Any, ...], tensors: list[Tensor], result: Callable[[], Any]) -> Started | None:
         """Repeat a call; None where it must be looked up."""
         again = self._kept.get(key)
-        if again is None or not self._order.free:
+        if again is None:
             return None
-        run = self._collectives.repeat(again, (tensors, self._keep))
-        return None if run is None else self._order.start(self._order.call(), Started([run], result))
+        number = self._order.call()
+        if self._order.free:
+            run = self._collectives.repeat(again, (tensors, self._keep))
+            if run is not None:
+                return self._order.start(number, Started([run], result))
+        self._order.give_back(number)
+        return None
 
     def note(self, key: tuple[Any, ...] | None, work: Any) -> None:
         """Remember a call that was looked up; at the second time how to repeat it, as memory may be used only once.
