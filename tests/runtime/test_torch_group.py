@@ -14,6 +14,7 @@ from stretto.model.errors import InputError, PeerFailed, Unsupported
 from stretto.runtime import channel, connect
 from stretto.runtime.credentials import chosen_secret
 from tls_files import ENVIRONMENT
+from waiting import until
 
 torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install 'stretto[torch]'")
 
@@ -79,6 +80,8 @@ def test_a_rank_that_leaves_because_another_did_is_not_blamed(groups):
     groups[2].abort()
     with pytest.raises(PeerFailed, match="rank 2: "):
         second.wait()
+    (collectives,) = groups[0]._links._meshes
+    until(lambda: collectives.failure is not None)  # rank 0 has seen rank 2 leave before rank 1 does
     groups[1].abort()
     with pytest.raises(PeerFailed, match=r"rank 2: .*as rank 1 says"):
         first.wait()

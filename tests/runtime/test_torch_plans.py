@@ -17,6 +17,7 @@ from stretto.choose import planning
 from stretto.choose.kept import Kept, packed
 from stretto.choose.quick import direct_plan
 from stretto.choose.requests import Shape
+from waiting import until
 
 torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install 'stretto[torch]'")
 
@@ -37,15 +38,6 @@ def planner(tmp_path, monkeypatch):
     monkeypatch.setattr("stretto.torch.plans.planner", lambda: made)
     yield made
     made.close()
-
-
-def until(holds) -> None:
-    """Wait until something holds, at most for a minute."""
-    for _ in range(6_000):
-        if holds():
-            return
-        threading.Event().wait(0.01)
-    raise AssertionError("it does not hold after a minute")
 
 
 def make(rank: int, ranks, store):

@@ -31,6 +31,7 @@ from stretto.service.optical.driver import End, PortFailed
 from stretto.service.optical.telling import tell_controller
 from stretto.topologies.files import topology_from_json
 from stretto.verify import verify
+from waiting import until
 
 NET = st.topology("ring:4", bandwidth="10GB/s")
 JOB = {"network": "net", "collectives": [{"kind": "allreduce", "size": "4MB"}]}
@@ -394,13 +395,15 @@ def test_a_leader_that_stands_still_is_followed_on_sqlite_too(cluster):
 def test_the_api_says_what_it_is_and_counts_what_it_does(cluster):
     paths = json.loads(cluster.send("GET", "/openapi.json", role=None)[2])["paths"]
     assert {"/networks/{name}", "/networks/{name}/telemetry", "/jobs/{name}/plan", "/plans/{digest}"} <= {*paths}
-    until = time.monotonic() + WAIT_S
-    while "stretto_store_rows" not in (page := cluster.send("GET", "/metrics", role="read")[2].decode()):
-        assert time.monotonic() < until, page  # its planner, another process, has not told it yet
-        time.sleep(0.05)
-    stored = dict(line.split() for line in page.splitlines() if line.startswith("stretto_store_"))
+
+    def page():
+        return cluster.send("GET", "/metrics", role="read")[2].decode()
+
+    until(lambda: "stretto_store_rows" in page())  # its planner, another process, tells it
+    metrics = page()
+    stored = dict(line.split() for line in metrics.splitlines() if line.startswith("stretto_store_"))
     assert float(stored["stretto_store_bytes"]) > 10_000 and 'stretto_store_rows{table="jobs"}' in stored
-    assert "stretto_leader 1.0" in page and 'route="/jobs/{name}"' in page
+    assert "stretto_leader 1.0" in metrics and 'route="/jobs/{name}"' in metrics
 
 
 def test_the_command_line_asks_the_controller(cluster, tmp_path, monkeypatch):
