@@ -32,9 +32,7 @@ MODULES = (
 """The modules of torchft's tests that use the process group of gloo."""
 NEVER = ("Baby", "NCCL", "Nccl", "nccl", "dummy", "DummyWork", "CreateStoreClient", "fsdp_tp")
 """Parts of names of tests of other process groups."""
-EXCEPTIONS: dict[str, str] = {
-    "process_group_test.ProcessGroupTest.test_gloo_timeout": "asks for gloo's words; ours name who did not come",
-}
+EXCEPTIONS: dict[str, str] = {}
 """Tests that pass by gloo and not by stretto, and why."""
 
 

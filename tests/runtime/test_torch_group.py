@@ -125,6 +125,22 @@ def test_a_future_has_the_result_and_calls_back_or_raises_what_wait_raises(group
         waiting.wait()
 
 
+def test_a_future_has_ended_when_wait_returns_even_if_the_thread_for_futures_is_late(groups, monkeypatch):
+    from stretto.runtime.native.listeners import Listeners
+    from stretto.torch.pending import Started
+
+    monkeypatch.setattr(Listeners, "call", lambda self, place: None)
+    for work in [g.allreduce([torch.ones(5)]) for g in groups]:  # the first one is planned in a thread
+        work.wait()
+    works = [g.allreduce([torch.ones(5)]) for g in groups]
+    assert {type(work) for work in works} == {Started}
+    futures = [work.get_future() for work in works]
+    for work in works:
+        work.wait()
+    assert [future.done() for future in futures] == [True] * 3
+    assert [work.get_future().value()[0].tolist() for work in works] == [[3.0] * 5] * 3
+
+
 def test_what_is_not_there_is_refused_by_name(groups):
     from stretto.torch.tensors import reducer
 

@@ -106,7 +106,8 @@ class Meeting:
             try:
                 self._look()
                 if time.monotonic() > deadline:
-                    raise PeerFailed(f"rank {rank}", f"it did not come within the timeout of {limit_s:g} s")
+                    # the last words are those of PyTorch's own store, which programs look for
+                    raise PeerFailed(f"rank {rank}", f"it did not come: timeout after {1000 * limit_s:g}ms")
             except PeerFailed:
                 if self._store.check([key]):
                     break  # a rank that needs nothing more may have closed the group since the last look

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
-from functools import partial
 from typing import Any
 
 import torch
@@ -76,14 +75,18 @@ class Started(dist._Work):  # type: ignore[misc]
         super().__init__()
         self._runs, self._result, self.calls = runs, result, calls
         self._future: torch.futures.Future | None = None
+        self._unset: torch.futures.Future | None = None  # what the future comes from, until it is set
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """As of :class:`Pending`."""
+        """As of :class:`Pending`. The future has ended when this returns, as of PyTorch's own groups: torchft adds a
+        callback then that must run at once."""
         until = time.monotonic() + timeout.total_seconds() if timeout else None
         for run in self._runs:
             if not run.wait(None if until is None else max(0.0, until - time.monotonic())):
                 assert timeout is not None
                 raise TimedOut(f"the operation has not ended within the timeout of {timeout.total_seconds():g} s")
+        if self._future is not None:
+            self._end()
         for run in self._runs:
             if run.failure is not None:
                 raise run.failure
@@ -92,9 +95,12 @@ class Started(dist._Work):  # type: ignore[misc]
 
     def get_future(self) -> torch.futures.Future:
         if self._future is None:
-            ended: torch.futures.Future = torch.futures.Future()
-            self._future = _failing(ended)
-            self._runs[-1].listen(partial(self._end, ended))
+            self._ending, self._unset = threading.RLock(), torch.futures.Future()
+            self._future = _failing(self._unset)
+            if self.is_completed():
+                self._end()
+            else:
+                self._runs[-1].listen(self._end)
         return self._future
 
     def is_completed(self) -> bool:
@@ -105,12 +111,17 @@ class Started(dist._Work):  # type: ignore[misc]
         """Whether one of the collectives has failed."""
         return any(run.failure is not None for run in self._runs)
 
-    def _end(self, future: torch.futures.Future) -> None:
-        failure = next((run.failure for run in self._runs if run.failure is not None), None)
-        if failure is not None:
-            future.set_exception(failure)  # type: ignore[arg-type]
-        else:
-            future.set_result(self._result())
+    def _end(self) -> None:
+        """Let the future end, once: who comes second waits until it has. Callbacks may wait for the same operation."""
+        with self._ending:
+            future, self._unset = self._unset, None
+            if future is None:
+                return
+            failure = next((run.failure for run in self._runs if run.failure is not None), None)
+            if failure is not None:
+                future.set_exception(failure)  # type: ignore[arg-type]
+            else:
+                future.set_result(self._result())
 
 
 class Order:
