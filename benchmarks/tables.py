@@ -8,7 +8,6 @@ A table stands below a comment that names its command. What the comment begins w
 
     <!-- table: python benchmarks/allgather.py -->       the table that the command prints; this script writes it
     <!-- table 2: python benchmarks/baselines.py -->     the second table that it prints
-    <!-- numbers: python benchmarks/wire.py --best 2 --> numbers of what it prints, arranged by hand; never written here
 
 A command with several tables runs once. A table keeps its rows if its command fails or prints no such table. Tables of
 `stretto` are those that it prints with STRETTO_TABLES=markdown; a study runs anew, in a new folder. Variables,
@@ -29,8 +28,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from stretto.model.errors import nearest
+
 ROOT = Path(__file__).parents[1]
-MARK = re.compile(r"^<!-- (?:table(?: (?P<number>\d+))?|(?P<by_hand>numbers)): (?P<command>.+?) -->$")
+MARK = re.compile(r"^<!-- table(?: (?P<number>\d+))?: (?P<command>.+?) -->$")
 
 EMPTY = 2
 """Lines of a table without rows: its header and the line below. Such a table replaces nothing."""
@@ -47,7 +48,6 @@ class Table:
     last: int
     command: str | None = None
     number: int = 1
-    by_hand: bool = False
 
 
 def pages() -> list[Path]:
@@ -70,10 +70,8 @@ def tables_of(lines: list[str]) -> Iterator[Table]:
             mark = None
 
 
-def _origin(mark: re.Match[str] | None) -> tuple[str | None, int, bool]:
-    if mark is None:
-        return None, 1, False
-    return mark["command"], int(mark["number"] or 1), mark["by_hand"] is not None
+def _origin(mark: re.Match[str] | None) -> tuple[str | None, int]:
+    return (None, 1) if mark is None else (mark["command"], int(mark["number"] or 1))
 
 
 def printed_tables(output: str) -> list[list[str]]:
@@ -87,15 +85,23 @@ def rewritten(text: str, printed: Mapping[str, list[list[str]]]) -> str:
     lines = text.splitlines()
     for table in reversed(list(tables_of(lines))):
         made = printed.get(table.command or "", [])
-        if not table.by_hand and table.number <= len(made) and len(made[table.number - 1]) > EMPTY:
+        if table.number <= len(made) and len(made[table.number - 1]) > EMPTY:
             lines[table.first : table.last] = made[table.number - 1]
     return "\n".join(lines) + "\n"
 
 
 def chosen(tables: Iterable[Table], names: list[str], everything: bool) -> list[str]:
-    """The commands to run, each once: those in which a script or another word has one of these names."""
-    wanted = [t.command for t in tables if t.command and not t.by_hand]
-    return [c for c in dict.fromkeys(wanted) if everything or {Path(word).stem for word in shlex.split(c)} & {*names}]
+    """The commands to run, each once: those in which a script or another word has one of these names.
+
+    Raises:
+        ValueError: no command has a word of such a name; says which are alike.
+    """
+    words = {t.command: {Path(word).stem for word in shlex.split(t.command)} for t in tables if t.command}
+    known = set().union(*words.values())
+    for name in [] if everything else names:
+        if name not in known:
+            raise ValueError(f"no table's command has the word {name!r}; {nearest(name, known, '--help says more')}")
+    return [command for command in words if everything or words[command] & {*names}]
 
 
 def changed(page: Path, table: Table) -> str:
@@ -153,12 +159,16 @@ def main() -> None:
     found = [(page, t) for page in pages() for t in tables_of(page.read_text().splitlines()) if t.command]
     if not given.scripts and not given.all:
         for page, t in found:
-            words = f"{changed(page, t)} {t.command}{' (by hand)' if t.by_hand else ''}"
+            words = f"{changed(page, t)} {t.command}"
             print(f"{page.relative_to(ROOT)}:{t.first + 1}: {words}")
         return
+    try:
+        commands = chosen((t for _, t in found), given.scripts, given.all)
+    except ValueError as wrong:
+        parser.error(str(wrong))
     if note := busy():
         print(note, file=sys.stderr)
-    for command in chosen((t for _, t in found), given.scripts, given.all):
+    for command in commands:
         made = {command: printed_tables(run(command))}
         for page in pages():
             text = page.read_text()
