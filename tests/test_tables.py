@@ -15,7 +15,7 @@ import grid
 import heldout
 import tables
 from stretto.cli import app
-from stretto.cli.tables import markdown
+from stretto.cli.tables import markdown, paragraph
 from stretto.studies import find_study
 from tables import ROOT, Table, chosen, pages, printed_tables, rewritten, tables_of
 
@@ -140,6 +140,13 @@ def test_tables_of_the_command_line_are_printed_in_markdown():
     assert printed.startswith("**allgather among 3 ranks of ring:3**")
     assert cells_of(made[0])[:2] == ["planner", "size"]
     assert [cells_of(row)[0] for row in made[2:]] == ["ring", "shortest-path *"]
+    assert printed.endswith("\n\n\\* ends soonest\n\na message costs 1 us (assumed; ?message=0 for none)\n\n")
+
+
+@pytest.mark.parametrize("line", ["* ends soonest", "- 2 links", "# 3", "> 0.7 of the plan", "+ a ring"])
+def test_a_line_below_a_table_in_markdown_is_no_list_or_heading(line):
+    assert paragraph(line) == f"\\{line}\n\n"
+    assert paragraph("ends soonest: *") == "ends soonest: *\n\n"
 
 
 def test_a_study_runs_in_a_new_folder_and_variables_are_replaced(monkeypatch):
@@ -192,6 +199,16 @@ def test_the_study_of_mtegcca_prints_what_schemes_take_and_report():
     assert near.columns == ("scheme", "dgx1", "dgx2:2") and times.columns == ("scheme", "dgx1")
     assert near.rows == [("mtegcca", "1.714, 0.04 s", ""), ("taccl", "", "1.714, 0.04 s")]
     assert times.rows == [("mtegcca", "10 ms (11 ms)")]
+
+
+def test_the_study_of_the_wan_writes_sizes_for_people():
+    row = {
+        "figures": ("6",), "scheme": "wan", "planner": "ring+wan", "where": "zoo:Abilene", "topology": "zoo:Abilene",
+        "completion_s": 0.5, "completion_s_spread": 0.1, "by_seed": {"completion_s": [0.5], "bound_s": [0.4]},
+    }  # fmt: skip
+    times, *_ = find_study("wan").tables([row | {"size_bytes": 5_500_000}, row | {"size_bytes": 22_000_000}])
+    assert times.columns == ("size", "5.5 MB", "22 MB")
+    assert times.rows == [("wan", "0.50 ± 0.10", "0.50 ± 0.10")]
 
 
 def test_a_table_is_replaced_by_what_its_command_prints():

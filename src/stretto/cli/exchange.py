@@ -11,7 +11,7 @@ from ..model.errors import Fault, InputError
 from . import arguments
 from .output import answer, show_summary
 from .progress import doing, show_progress
-from .tables import print_line
+from .tables import print_below, print_line
 from .work import accept, chosen_ranks, find_format, read_verified, refuse
 
 if TYPE_CHECKING:
@@ -191,6 +191,6 @@ def import_(
     def show() -> None:
         show_summary(data)
         for note in notes:
-            print_line(f"note: {note}")
+            print_below(f"note: {note}")
 
     answer(as_json, data, show)

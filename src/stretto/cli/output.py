@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from . import progress
-from .tables import print_line, print_table
+from .tables import print_below, print_table
 
 if TYPE_CHECKING:
     from ..face import Comparison, Front
@@ -144,8 +144,8 @@ def show_summary(data: dict[str, Any], front: Front | None = None, place: int = 
     if front is not None:
         plans = [(cost + " *" * (k == place), *others) for k, (cost, *others) in enumerate(front.cells)]
         print_table("plans that trade time for money", front.HEADER, plans, FRONT_SPARE)
-        print_line("* the plan above")
-        print_line(f"no plan costs less than {format_usd(front.least_usd)}")
+        print_below("* the plan above")
+        print_below(f"no plan costs less than {format_usd(front.least_usd)}")
 
 
 def size_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
@@ -166,9 +166,9 @@ def size_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
 def show_comparison(comparison: Comparison, output: str | None) -> None:
     print_table(comparison.title, comparison.header, comparison.cells, SPARE)
     for note in comparison.notes:
-        print_line(note)
+        print_below(note)
     if output:
-        print_line(f"wrote {output}")
+        print_below(f"wrote {output}")
 
 
 def show_bounds(data: dict[str, Any]) -> None:
@@ -198,7 +198,7 @@ def show_bounds(data: dict[str, Any]) -> None:
         if lines:
             print_table(facts["collective"], ("", ""), lines)
     if "plot" in data:
-        print_line(f"drawn to {data['plot']}")
+        print_below(f"drawn to {data['plot']}")
 
 
 def _checked(bound: dict[str, Any]) -> str:

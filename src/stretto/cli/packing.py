@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..model.errors import InputError
 from ..model.units import format_time
 from .output import answer
-from .tables import print_line, print_table
+from .tables import print_below, print_table
 from .work import read_verified
 
 if TYPE_CHECKING:
@@ -66,16 +66,17 @@ def _show(data: dict[str, Any]) -> None:
     )
     if data["ordering"] is not None:
         before_s, after_s = data["ordering"]["before_s"], data["ordering"]["after_s"]
-        print_line(
+        print_below(
             f"AllReduce of 256 MB: {format_time(before_s)}; with servers in the pack's order {format_time(after_s)}"
         )
     for name, value in data["settings"].items():
-        print_line(f"setting: {name}={value}")
+        print_below(f"setting: {name}={value}")
     changed = len({c["collective"] for c in data["changes"]})
-    print_line(
+    print_below(
         f"NCCL's own choice changes for {changed} of 5 collectives, see README.md"
         if changed
         else "NCCL's own choice of algorithm and protocol is the same at every size"
     )
-    print_line("\n".join(f"note: {note}" for note in data["notes"]))
-    print_line(f"wrote {len(data['files'])} files into {data['folder']}")
+    for note in data["notes"]:
+        print_below(f"note: {note}")
+    print_below(f"wrote {len(data['files'])} files into {data['folder']}")

@@ -10,7 +10,7 @@ from ..model.errors import InputError, StrettoError, none_of
 from . import arguments
 from .output import answer, show_comparison, show_summary
 from .progress import doing, show_progress
-from .tables import print_line
+from .tables import print_below
 from .work import accept, chunk_count, given_options, judge, read_request, read_verified, requested
 
 if TYPE_CHECKING:
@@ -212,17 +212,17 @@ def _show_rest(data: dict[str, Any]) -> None:
 
     if "planner" in data:
         show_summary(data)
-    print_line(f"  delivered before      {data['delivered']} chunks at their ranks")
+    print_below(f"  delivered before      {data['delivered']} chunks at their ranks")
     if "planner" not in data:
-        print_line("  nothing is left to plan")
+        print_below("  nothing is left to plan")
     elif data["as_planned_s"] is None:
-        print_line("  finished as planned   never: a link that the old plan needs is down")
+        print_below("  finished as planned   never: a link that the old plan needs is down")
     else:
         sooner = "; keep to the old plan" if data["as_planned_s"] <= data["completion_s"] else ""
-        print_line(f"  finished as planned   in {format_time(data['as_planned_s'])}{sooner}")
+        print_below(f"  finished as planned   in {format_time(data['as_planned_s'])}{sooner}")
     if data["anew_s"] is not None:
-        print_line(f"  planned from scratch  {format_time(data['anew_s'])}")
+        print_below(f"  planned from scratch  {format_time(data['anew_s'])}")
     for row in data["lost"][:10]:
-        print_line(f"  lost                  chunk {row['chunk']} for {row['node']}: nobody within reach holds it")
+        print_below(f"  lost                  chunk {row['chunk']} for {row['node']}: nobody within reach holds it")
     if data["lost_count"] > 10:
-        print_line(f"  lost                  {data['lost_count'] - 10} more")
+        print_below(f"  lost                  {data['lost_count'] - 10} more")

@@ -13,7 +13,7 @@ from ..model.errors import InputError
 from . import arguments, protecting, recording
 from .output import answer, message_rows
 from .progress import doing, show_progress, waiting
-from .tables import print_line, print_table
+from .tables import print_below, print_line, print_table
 from .work import accept, given_options, read_request, read_verified
 
 if TYPE_CHECKING:
@@ -299,4 +299,4 @@ def _show(data: dict[str, Any], note: str) -> None:
         rows[3:3] = message_rows(data | {"message_s": [cost_s * stretched for cost_s in data["message_s"]]})
     print_table(f"{data['collective']} among {data['ranks']} ranks, run on real bytes", ("", ""), rows)
     if note:
-        print_line(note)
+        print_below(note)

@@ -13,7 +13,7 @@ from ..model.errors import InputError, Unsupported, none_of
 from . import arguments
 from .output import answer
 from .progress import doing, show_progress
-from .tables import print_line, print_table
+from .tables import print_below, print_line, print_table
 
 if TYPE_CHECKING:
     from ..studies import Study
@@ -181,26 +181,26 @@ def _show(result: dict[str, Any], one: Study, files: list[str]) -> None:
         cells = [(scheme + mark, *cells) for (scheme, *cells), mark in zip(table_rows(done), marks, strict=True)]
         print_table(one.title, COLUMNS, cells, SPARE)
         if several:
-            print_line("* ends soonest")
+            print_below("* ends soonest")
     print_table(one.title, SUMMARY, summary_rows(result["rows"]), SUMMARY_SPARE)
     for table in result["tables"]:
         print_table(table["title"], table["columns"], table["rows"])
     if result["skipped"]:
         reasons = sorted({s["why"] for s in result["skipped"]})
         flags = " and ".join(sorted({s["flag"] for s in result["skipped"]}))
-        print_line(f"{len(result['skipped'])} cells skipped ({'; '.join(reasons)}); {flags} to run them")
+        print_below(f"{len(result['skipped'])} cells skipped ({'; '.join(reasons)}); {flags} to run them")
     failures = Counter((r["scheme"], r["failed"]) for r in result["rows"] if "failed" in r)
     for (scheme, why), count in list(failures.items())[:MOST_REASONS]:
-        print_line(f"{scheme}, {count} cell{'s' if count > 1 else ''}: {why}")
+        print_below(f"{scheme}, {count} cell{'s' if count > 1 else ''}: {why}")
     if len(failures) > MOST_REASONS:
-        print_line(f"and {len(failures) - MOST_REASONS} more reasons, on the page")
+        print_below(f"and {len(failures) - MOST_REASONS} more reasons, on the page")
     if result["claims"]:
         whole = sum(c["whole"] for c in result["claims"])
         print_table("What the paper claims, and ours", TABLE[:-1], [c[:-1] for c in claim_rows(result["claims"])])
         others = [c["id"] for c in result["claims"] if not c["agrees"]]
-        print_line(f"{whole} of {len(result['claims'])} claims measured whole; not as "
+        print_below(f"{whole} of {len(result['claims'])} claims measured whole; not as "
                    f"docs/contributors/reproducing.md has it: {', '.join(others) or 'none'}")  # fmt: skip
     cells = result["cells"]
     again = "; --fresh runs them again" if cells["found"] else ""
-    print_line(f"{cells['run']} cells run, {cells['failed']} failed, {cells['found']} there before{again}")
-    print_line(f"written: {', '.join(files)}")
+    print_below(f"{cells['run']} cells run, {cells['failed']} failed, {cells['found']} there before{again}")
+    print_below(f"written: {', '.join(files)}")

@@ -101,6 +101,19 @@ def print_table(title: str, header: Row, rows: Sequence[Row], spare: Sequence[st
         print_line(f"left out here: {', '.join(left_out)} (a wider terminal or --json shows all)")
 
 
+def print_below(text: str) -> None:
+    """Print a line that says something of the table above it; among tables in Markdown it is a paragraph."""
+    if os.environ.get("STRETTO_TABLES") != "markdown":
+        return print_line(text)
+    progress.clear()
+    sys.stdout.write(paragraph(text))
+
+
+def paragraph(text: str) -> str:
+    """A line as a paragraph of Markdown, also where it begins like a list or a heading."""
+    return re.sub(r"^(?=[*+#>-])", r"\\", text) + "\n\n"
+
+
 def markdown(title: str, header: Row, rows: Sequence[Row]) -> str:
     """A table in Markdown, its title above it; without one it stands apart from the text above."""
     above = f"**{title}**\n\n" if title else "\n"

@@ -10,7 +10,7 @@ from ..model.errors import InputError, nearest
 from . import arguments
 from .output import answer
 from .progress import doing, show_progress
-from .tables import print_line, print_table
+from .tables import print_below, print_line, print_table
 from .work import chunk_count
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def _show(table: Tuning, output: str | None) -> None:
     goal = "" if table.target is None else f" for {table.target}"
     print_table(f"the best planners on {table.spec}{goal}", header, rows, ("measured",))
     if output:
-        print_line(f"wrote {output}")
+        print_below(f"wrote {output}")
 
 
 def export_table(file: str, format: Exporter, folder: str, as_json: bool) -> None:
@@ -130,10 +130,10 @@ def _show_exported(files: list[dict[str, Any]], folder: str) -> None:
     for f in (f for f in files if f["file"] is None):
         upto = "on" if f["to_bytes"] is None else f"to {format_size(f['to_bytes'])}"
         sizes = f"{f['collective']} from {format_size(f['from_bytes'])} {upto}, {f['planner']}"
-        print_line(f"not written: {sizes}: {f['failed']}")
+        print_below(f"not written: {sizes}: {f['failed']}")
     for note in dict.fromkeys(note for f in files for note in f.get("notes", ())):
-        print_line(f"note: {note}")
-    print_line(f"wrote index.json into {folder}")
+        print_below(f"note: {note}")
+    print_below(f"wrote index.json into {folder}")
 
 
 def choice_of_table(file: str, topology: str, kind: str, size_bytes: int) -> tuple[str, int, str | None]:

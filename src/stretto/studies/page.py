@@ -44,7 +44,8 @@ def _tables(result: Mapping[str, Any]) -> str:
     """What stands below the charts: the study's tables, every cell, what was skipped, the paper's claims."""
     own = "".join(_card(t["title"], _html_table(t["columns"], map(_cells, t["rows"]))) for t in result["tables"])
     skipped = _list(
-        f"{s['scheme']} on {s['where']}, {s['size_bytes']:,} bytes, {s['chunks']} chunk(s): {s['why']} ({s['flag']})"
+        f"{s['scheme']} on {s['where']}, {format_size(s['size_bytes'])}, {s['chunks']} chunk(s): "
+        f"{s['why']} ({s['flag']})"
         for s in result["skipped"]
     )
     return (
