@@ -148,6 +148,8 @@ def test_a_controller_is_watched_by_its_url(tmp_path, monkeypatch):
         (link,) = [link for link in said["links"] if (link["src"], link["dst"]) == ("gpu0", "gpu1")]
         assert (link["now_Bps"], link["capacity_Bps"], link["share"]) == (250e6, 1e9, 0.25)
         assert 0 < link["planned_Bps"] <= 1e9
+        monkeypatch.setenv("COLUMNS", "120")
+        assert "bandwidth" in stretto("watch", served.url, "--once").stdout
         monkeypatch.setenv("COLUMNS", "60")
         text = stretto("watch", served.url, "--once").stdout
         assert max(map(len, text.splitlines())) <= 60 and "training" in text and "gpu0→gpu1" in text

@@ -201,6 +201,15 @@ def test_an_operator_holds_a_plan_and_accepts_a_new_one(planned):
     assert client.job("training")["hold"] is None
 
 
+def test_the_table_of_links_names_the_three_bandwidths_of_a_link(planned):
+    planned.sign_in("read")
+    planned.until("document.querySelector('#links th')")
+    heads = "return [...document.querySelectorAll('#links th')].slice(3, 6).map((e) => [e.textContent, e.title])"
+    names, titles = zip(*planned.driver.execute_script(heads), strict=True)
+    assert names == ("reported", "planned", "given")
+    assert all("bandwidth" in title for title in titles)
+
+
 def test_a_network_of_planes_alone_is_shown_without_links(planned):
     planned.client.put_network("planes", st.topology("optical:4,2").to_json())
     planned.until("[...document.querySelectorAll('nav button, nav a')].some((e) => e.textContent === 'planes')")

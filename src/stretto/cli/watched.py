@@ -26,7 +26,7 @@ class Link:
         sending: while bytes came; from a trace alone.
         planned: from a trace, what the plan expects while bytes come; from a controller, what the plans of all jobs
             send on average while they run.
-        capacity: what it can carry; from a controller alone.
+        capacity: its bandwidth; from a controller alone.
     """
 
     src: str
@@ -38,7 +38,7 @@ class Link:
 
     @property
     def share(self) -> float | None:
-        """What it gives while it sends over what was planned, or what it carries now over what it can carry."""
+        """What it gives while it sends over what was planned, or what it carries now over its bandwidth."""
         if self.sending is not None:
             return self.sending / self.planned if self.planned else None
         return self.now / self.capacity if self.now is not None and self.capacity else None
@@ -150,7 +150,7 @@ def _link_columns(rows: Sequence[Link]) -> list[Column]:
         ("now", 3 if any(r.sending for r in rows) else 0, [rate(r.now) for r in rows]),
         ("sending", 0, [rate(r.sending) for r in rows]),
         ("planned", 2, [rate(r.planned) for r in rows]),
-        ("can carry", 2, [rate(r.capacity) for r in rows]),
+        ("bandwidth", 2, [rate(r.capacity) for r in rows]),
         ("", 1, [_bar(r.share) for r in rows]),
         ("share", 0, ["" if r.share is None else f"{100 * r.share:.0f} %" for r in rows]),
     ]

@@ -4,9 +4,9 @@
 import { percent, rate } from "./words.js";
 
 export const COLOURINGS = {
-  now: { title: "use now", about: "what a link carries, of what it is planned with" },
+  now: { title: "use now", about: "the rate reported, as a share of the planned bandwidth" },
   plan: { title: "use by plans", about: "share of a link's bandwidth that the jobs' plans use, from their beginning to their end" },
-  width: { title: "bandwidth", about: "what a link can carry, of what an operator gave" },
+  width: { title: "bandwidth", about: "the bandwidth reported, else planned, as a share of what an operator gave" },
 };
 const name = (a, b) => `${a}\n${b}`;
 
@@ -53,7 +53,7 @@ export function words(link) {
   const lines = [`${link.src} → ${link.dst}`];
   if (link.down) lines.push("down");
   else if (link.carried !== null) lines.push(`carries ${rate(link.carried)}, ${percent(link.shares.now)} of ${rate(link.planned)}`);
-  if (link.measured !== null && !link.down) lines.push(`can carry ${rate(link.measured)}, as reported`);
+  if (link.measured !== null && !link.down) lines.push(`bandwidth ${rate(link.measured)}, as reported`);
   lines.push(`planned with ${link.planned === 0 ? "no traffic" : rate(link.planned)}${link.planned === link.given ? "" : `, given ${rate(link.given)}`}`);
   if (link.shares.plan !== null) lines.push(`plans use ${percent(link.shares.plan)}`);
   return lines.join("\n");

@@ -161,7 +161,7 @@ function showLinks(links, by) {
   });
   const head = (text, title, kind) => element("th", { scope: "col", title, class: kind }, text);
   const table = element("table", {}, element("thead", {}, element("tr", {}, head("link"), head(COLOURINGS[by].title, COLOURINGS[by].about), head("carries", "as reported last, in the last 5 min"),
-    head("can carry", "as reported last, in the last 5 min", "rare"), head("planned", "what plans count on"), head("given", "by an operator", "rare"), head("latency", "that plans count on", "rare"))), element("tbody", {}, rows));
+    head("reported", "bandwidth, as reported last, in the last 5 min", "rare"), head("planned", "the bandwidth that plans count on"), head("given", "bandwidth, by an operator", "rare"), head("latency", "that plans count on", "rare"))), element("tbody", {}, rows));
   replace(byId("links"), found.length ? table : element("p", { class: "sub" }, `No link has an end like “${state.find}”.`));
   const more = byId("all-links");
   more.hidden = found.length <= SHOWN;
