@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import combinations
 
@@ -129,6 +130,12 @@ def test_what_is_not_copied_costs_the_least_over_cheapest_paths_and_is_bounded_f
     found = st.front(kind, FOUR, "10MB", points=2, planner="paths")
     assert found.rows[0]["cost_usd"] == pytest.approx(found.least_usd, rel=1e-3)
     assert all(row["completion_s"] >= row["bound_s"] for row in found.rows)
+
+
+def test_a_network_narrowed_for_little_money_is_named_without_an_exponent():
+    found = st.front("allgather", THREE, "10KB", points=2, planner="mtegcca")
+    named = [row["how"] for row in found.rows if row["how"].startswith("links narrowed for")]
+    assert named and all(re.fullmatch(r"links narrowed for [\d.]+ USD", words) for words in named)
 
 
 def test_a_plan_that_costs_nothing_has_a_bound_without_links_that_have_a_price():

@@ -31,6 +31,7 @@ from ..model.plan import Plan
 from ..model.reach import find_unreachable
 from ..model.symmetric import SymmetricPlan
 from ..model.topology import Topology
+from ..model.units import format_usd
 from ..simulate import simulate
 from ..verify import verify
 
@@ -149,7 +150,7 @@ def _networks(
             width = np.where(topology.usd_per_byte > 0, np.minimum(width, topology.bandwidth), topology.bandwidth)
             net = replace(topology, bandwidth=width).with_links(kept)
             if find_unreachable(net, workload.collectives[0]) is None:
-                yield planner, net, kept, f"links narrowed for {usd:.4g} USD"
+                yield planner, net, kept, f"links narrowed for {format_usd(usd)}"
 
 
 def _loads(
