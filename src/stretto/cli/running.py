@@ -14,6 +14,7 @@ from . import arguments, protecting, recording
 from .output import answer, message_rows
 from .progress import doing, show_progress, waiting
 from .tables import print_below, print_line, print_table
+from .timeouts import check_memory, timeout_s
 from .work import accept, given_options, read_request, read_verified
 
 if TYPE_CHECKING:
@@ -33,6 +34,14 @@ Network = Annotated[
         "--topology",
         help="Plan for this network, where a message costs at least what it costs these processes: a spec or a file.",
         autocompletion=arguments.complete_topology,
+    ),
+]
+Timeout = Annotated[
+    float | None,
+    Option(
+        help="Seconds without news after which a process counts as failed. Default: 60, or four times what the run "
+        "should take where that is more.",
+        min=0.1,
     ),
 ]
 Seed = Annotated[int, Option(help="Seed for the random test data, and for planners that draw random numbers.", min=0)]
@@ -72,7 +81,7 @@ def run(
             help="Keep the plan's start times and rates: seconds of real time for each second of the plan.", min=0.0
         ),
     ] = None,
-    timeout: arguments.Timeout = 60.0,
+    timeout: Timeout = None,
     seed: Seed = 0,
     trace: recording.Trace = None,
     switch: Annotated[
@@ -102,6 +111,9 @@ def run(
     request = Request(topology, size, shard, demand, planner, chunks, root, option, seed, effort, time_limit)
     message_s = MESSAGE_S / (paced or 1.0)
     plan = _plan(subject, request, message_s, as_json)
+    check_memory(plan, 1.0, "--size" if topology else subject)
+    simulated_s = simulate(as_run(plan, message_s)).completion_s * (1.0 if paced is None else paced)
+    timeout = timeout or timeout_s(plan, 0.0 if paced is None else simulated_s)
     began = time.monotonic()
     outcome = run_local(
         plan,
@@ -112,7 +124,6 @@ def run(
         credentials=credentials,
         progress=show_progress,
     )
-    simulated_s = simulate(as_run(plan, message_s)).completion_s * (1.0 if paced is None else paced)
     file = None if topology else subject
     data = _answer(plan, file, outcome, simulated_s, paced) | {"paced": paced, "wall_s": time.monotonic() - began}
     if trace is not None:
@@ -143,7 +154,7 @@ def emulate(
             min=1.0,
         ),
     ] = None,
-    timeout: arguments.Timeout = 60.0,
+    timeout: Timeout = None,
     seed: Seed = 0,
     trace: recording.Trace = None,
     clean: Annotated[
@@ -169,7 +180,9 @@ def emulate(
         # processes take as long for a message in stretched time
         plan = _plan(subject, request, MESSAGE_S / scaling.time, as_json)
         scaling = emulator.fitting(plan, scale, shrink)
+    check_memory(plan, scaling.size, "--size" if topology else subject)
     takes_s = simulate(plan).completion_s * scaling.time
+    timeout = timeout or timeout_s(plan, takes_s, scaling.size)
     waiting(f"running {plan.transfer_count} transfers on the emulated network", takes_s)
     run = emulator.emulate(plan, scaling, timeout, seed)
     arrived: list[dict[str, Any]] = [
