@@ -104,3 +104,63 @@ def test_a_long_name_of_a_network_is_broken_where_its_parts_end(browser, tmp_pat
     )
     lines = browser.execute_script(script)
     assert len(lines) > 1 and all(line[-1] in "?&=," for line in lines[:-1])
+
+
+CUT = """
+const cut = [], range = document.createRange();
+for (const cell of document.querySelectorAll('#busiest td, #gains td, #gains-links td, #gains th, #gains-links th')) {
+  const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+  for (let n; n = texts.nextNode();) for (const m of n.textContent.matchAll(/[^\\s→:+-]+/g)) {
+    range.setStart(n, m.index); range.setEnd(n, m.index + m[0].length);
+    if (new Set([...range.getClientRects()].map((b) => Math.round(b.top))).size > 1) cut.push(m[0]);
+  }
+}
+const hidden = [...document.querySelectorAll('.wide')].filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.firstElementChild.id);
+return [cut, hidden, document.querySelectorAll('#gains td').length, document.getElementById('gains-sub').textContent];
+"""
+"""Parts of names that are broken in tables of links, tables that are not seen whole, and what is said of two plans."""
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory) -> dict[str, Path]:
+    """Pages with two plans each: of links with long names, and of optical planes."""
+    folder = tmp_path_factory.mktemp("compared")
+    pages = {}
+    for name, spec, planners in (
+        ("wan", "zoo:Abilene", ("forest", "shortest-path+weight-alloc")),
+        ("clouds", "cloud:gcp:europe-west4-a,gcp:asia-northeast1-a,aws:ap-southeast-2", ("ring", "forest")),
+        ("planes", "optical:8,2", ("pairwise+swot", "pairwise+strawman-icr")),
+    ):
+        pages[name] = folder / f"{name}.html"
+        timelines, limits = zip(*(plan_of(spec, planner) for planner in planners), strict=True)
+        write_page(str(pages[name]), timelines, limits)
+    return pages
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize("name", ["wan", "clouds", "planes"])
+def test_tables_of_two_plans_are_seen_whole_and_break_names_where_their_parts_end(browser, compared, name, width):
+    resize(browser, width)
+    visit(browser, compared[name], "beside=1")
+    cut, hidden, cells, _ = browser.execute_script(CUT)
+    assert (cut, hidden) == ([], []) and cells > 8
+    keys = browser.find_elements("css selector", "#curve-key .key")
+    assert [key.text for key in keys] == [
+        browser.find_element("class name", end).text for end in ("name-a", "name-b")
+    ]  # which curve is whose
+    assert browser.find_element("id", "why").text.startswith(f"{keys[0].text}. ")
+
+
+def test_what_no_plan_sends_over_links_is_no_row(browser, compared):
+    resize(browser, 1280)
+    visit(browser, compared["planes"], "beside=1")
+    rows = [e.text for e in browser.find_elements("css selector", "#gains tr td:first-child")]
+    assert rows[:2] == ["completion", "transfers"] and "bytes over all links" not in rows
+
+
+def test_two_plans_of_one_planner_are_told_apart_by_what_differs(browser, tmp_path):
+    path = written_page(tmp_path, {"ring:4": "ring", "ring:6": "ring"})
+    resize(browser, 1280)
+    visit(browser, path, "beside=1")
+    said = browser.execute_script(CUT)[-1]
+    assert said.startswith("ring · ring:4 · ") and " sooner than ring · ring:6 · " in said

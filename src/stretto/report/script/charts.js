@@ -12,7 +12,9 @@ function drawCurve(g, w, h) {
     for (let i = 0; i < 160; i++) {
       const [a, b] = shown.map((q) => deliveredBy(q, (i + .5) * step)), top = Y(Math.max(a, b));
       if (Math.abs(a - b) < 1e-6) continue;
-      g.fillStyle = a > b ? colours.accent : colours.warm; g.globalAlpha = .3; g.fillRect(L + i * width, top, width + .3, Y(Math.min(a, b)) - top); g.globalAlpha = 1;
+      // whole pixels: what overlaps or leaves a part of a pixel free is seen as a line
+      const left = Math.round(L + i * width), right = Math.round(L + (i + 1) * width);
+      g.fillStyle = a > b ? colours.accent : colours.warm; g.globalAlpha = .3; g.fillRect(left, top, right - left, Y(Math.min(a, b)) - top); g.globalAlpha = 1;
     }
   }
   shown.forEach((q, n) => {

@@ -3,6 +3,7 @@ const overBound = (p) => p.bound ? (p.completion / p.bound).toFixed(3) : "–";
 // what tells a plan from the others: its planner, and of the rest what not all plans have alike
 const planName = (p) => [p.planner, ...[["topology"], ["collective"], ["size", size], ["chunks", (n) => `${n} chunk${n > 1 ? "s" : ""}`]]
   .filter(([key]) => page.plans.length < 2 || page.plans.some((q) => q[key] !== page.plans[0][key])).map(([key, words]) => words ? words(p[key]) : p[key])].join(" · ");
+const linkCell = (name) => parted(element("td"), name, /(?<=[→:])/);
 const row = (cells, attributes, tag = "td") => { const tr = element("tr", undefined, attributes); tr.append(...cells.map((c) => c instanceof Node ? c : element(tag, c))); return tr; };
 
 function showTiles(p) {
@@ -23,19 +24,21 @@ function showTiles(p) {
 function showWhy(p) {
   const w = p.path, whole = w.latency + w.busy + w.message + w.idle || 1, top = w.links[0], used = [...p.links.use.keys()].filter((i) => p.links.bytes[i] > 0);
   const busiest = used.reduce((a, b) => a < 0 || p.links.use[b] > p.links.use[a] ? b : a, -1);
-  $("why").textContent = (busiest < 0 ? "" : `Busiest link: ${linkName(p, busiest)}, used ${percent(p.links.use[busiest])} of the time. `) +
+  $("why").textContent = (beside() ? `${planName(p)}. ` : "") + (busiest < 0 ? "" : `Busiest link: ${linkName(p, busiest)}, used ${percent(p.links.use[busiest])} of the time. `) +
     `Along the chain that ends last: ${percent(w.busy / whole)} sending, ` + (w.message ? `${percent(w.message / whole)} costs of messages, ` : "") + `${percent(w.latency / whole)} latency, ${percent(w.idle / whole)} ${p.planes.length ? "turning or waiting" : "idle"}` + (top ? `; most of it on ${top.link}.` : ".");
   $("spent").replaceChildren(...SPENT.map(([key, name, colour]) => element("div", undefined, { style: `flex:${w[key] / whole};background:var(${colour})`, title: `${name}: ${time(w[key])}` })));
-  $("spent-key").replaceChildren(...SPENT.filter(([key]) => w[key] > 1e-4 * whole).map(([key, name, colour]) => { const e = element("span", undefined, { class: "key" }); e.append(element("i", undefined, { style: `background:var(${colour})` }), name); return e; }));
+  $("spent-key").replaceChildren(...SPENT.filter(([key]) => w[key] > 1e-4 * whole).map(([, name, colour]) => keyOf(name, colour)));
   $("busiest").replaceChildren(row(["on the chain", "sending", "latency", "share"], {}, "th"),
-    ...w.links.slice(0, 6).map((r) => row([r.link, time(r.seconds), time(r.latency), percent((r.seconds + r.latency) / whole)])));
+    ...w.links.slice(0, 6).map((r) => row([linkCell(r.link), time(r.seconds), time(r.latency), percent((r.seconds + r.latency) / whole)])));
 }
+function keyOf(name, colour) { const e = element("span", undefined, { class: "key" }); e.append(element("i", undefined, { style: `background:var(${colour})` }), name); return e; }
 const SPENT = [["busy", "sending", "--accent"], ["message", "costs of messages", "--toll"], ["latency", "latency", "--warm"], ["idle", "idle", "--idle"]];
 
 function showWords(p) {
   whole($("map-sub"), `${count(p.names.length)} nodes` + (p.links.all || !p.planes.length ? `, ${count(p.links.all)} directed links` : "") + (p.planes.length ? `, ${p.planes.length} optical plane${p.planes.length > 1 ? "s" : ""}` : "") + (p.alike ? `; ${count(p.links.count)} rows stand for links that are alike` : p.links.count < p.links.all ? `; the busiest ${count(p.links.count)} are drawn` : "") + (p.changes ? `; bandwidths change ${count(p.steps.reduce((n, s) => n + s.length, 0))} times` : "") + (p.message ? `; a message costs ${p.message}` : "") + `. Circles are accelerators, diamonds routers, squares switches${p.sums.length ? ", with a plus where they sum" : ""}.${p.planes.length ? " Lines between nodes are circuits, coloured by matching as under Planes." : ""}`);
   $("curve-sub").textContent = beside() ? "Bytes that ranks have received, of all; the area between the curves has the colour of the plan that is ahead."
     : `Bytes that ranks have received, of ${size(p.delivered.total)}; dashed: an even delivery that ends at the bound.`;
+  $("curve-key").replaceChildren(...(beside() ? [keyOf(planName(p), "--accent"), keyOf(planName(beside()), "--warm")] : []));
   const many = p.h && p.h.count > 20000;
   $("rows-sub").textContent = (p.h ? "One row for each link, one bar for each transfer. Hover over a bar to see what it waits for (green) and what waits for it (red)." +
     (many ? ` Aggregated where several of the ${count(p.h.count)} hops fall on one pixel: the fuller its colour, the busier the link. Zoom in to see each transfer.` : "")
@@ -87,19 +90,26 @@ function showGains() {
   $("gains-card").hidden = !q; document.body.classList.toggle("two", !!q);
   for (const e of document.querySelectorAll(".name-a,.name-b")) e.textContent = e.classList.contains("name-a") ? planName(p) : q ? planName(q) : "";
   if (!q) return;
-  const less = (a, b, words) => Math.abs(a - b) <= 1e-9 * Math.max(a, b) ? "equal" : `${words(Math.abs(a - b))} ${a < b ? "less" : "more"}`, sum = (r) => r.links.bytes.reduce((x, y) => x + y, 0);
+  // two plans of one planner differ in something else, which their names say
+  const [a, b] = p.planner === q.planner ? [planName(p), planName(q)] : [p.planner, q.planner], called = (r) => r === p ? a : b;
+  const heads = (title) => row([title, a, b, "difference"].map((name) => parted(element("th"), name)), {}, "th");
+  const less = (a, b, words) => {
+    const td = element("td", undefined, { class: "difference" });
+    td.append(...(Math.abs(a - b) <= 1e-9 * Math.max(a, b) ? ["equal"] : [element("span", words(Math.abs(a - b)), { class: "whole" }), a < b ? " less" : " more"]));
+    return td;
+  }, sum = (r) => r.links.bytes.reduce((x, y) => x + y, 0);
   const [short, long] = p.completion <= q.completion ? [p, q] : [q, p], gain = 1 - short.completion / long.completion;
   let ahead = 0, when = 0;
   for (let i = 1; i < 400; i++) { const t = i / 400 * long.completion, d = deliveredBy(short, t) - deliveredBy(long, t); if (Math.abs(d) > Math.abs(ahead)) [ahead, when] = [d, t]; }
-  $("gains-sub").textContent = gain < 1e-9 ? "Both plans end at the same time." : `${short.planner} ends ${percent(gain)} sooner than ${long.planner}. ` +
-    (Math.abs(ahead) < 1e-6 ? "" : `The difference in what has been delivered is largest at ${time(when)}: ${(ahead > 0 ? short : long).planner} is ${percent(Math.abs(ahead))} of all bytes ahead.`);
-  const facts = [["completion", p.completion, q.completion, time], ["transfers", p.transfers, q.transfers, count], ["bytes over all links", sum(p), sum(q), size],
+  $("gains-sub").textContent = gain < 1e-9 ? "Both plans end at the same time." : `${called(short)} ends ${percent(gain)} sooner than ${called(long)}. ` +
+    (Math.abs(ahead) < 1e-6 ? "" : `The difference in what has been delivered is largest at ${time(when)}: ${called(ahead > 0 ? short : long)} is ${percent(Math.abs(ahead))} of all bytes ahead.`);
+  const facts = [["completion", p.completion, q.completion, time], ["transfers", p.transfers, q.transfers, count], ...(sum(p) + sum(q) ? [["bytes over all links", sum(p), sum(q), size]] : []),
     ...SPENT.map(([key, name]) => [`${name}, along the chain that ends last`, p.path[key], q.path[key], time]).filter(([, a, b]) => Math.max(a, b) > 1e-6 * long.completion)];
-  $("gains").replaceChildren(row(["", p.planner, q.planner, "difference"], {}, "th"), ...facts.map(([name, a, b, words]) => row([name, words(a), words(b), less(a, b, words)])));
+  $("gains").replaceChildren(heads(""), ...facts.map(([name, a, b, words]) => row([name, words(a), words(b), less(a, b, words)])));
   const own = new Map(Array.from({ length: q.links.count }, (_, i) => [linkName(q, i), i]));
   const both = p.topology === q.topology ? Array.from({ length: p.links.count }, (_, i) => [i, own.get(linkName(p, i))]).filter(([, j]) => j !== undefined) : [];
   both.sort(([a, b], [c, d]) => Math.abs(p.links.bytes[c] - q.links.bytes[d]) - Math.abs(p.links.bytes[a] - q.links.bytes[b]));
   const apart = both.filter(([i, j]) => p.links.bytes[i] !== q.links.bytes[j]).slice(0, 8);
-  $("gains-links").replaceChildren(...(apart.length ? [row(["links that differ most", p.planner, q.planner, "difference"], {}, "th"),
-    ...apart.map(([i, j]) => row([linkName(p, i), size(p.links.bytes[i]), size(q.links.bytes[j]), less(p.links.bytes[i], q.links.bytes[j], size)]))] : []));
+  $("gains-links").replaceChildren(...(apart.length ? [heads("links that differ most"),
+    ...apart.map(([i, j]) => row([linkCell(linkName(p, i)), size(p.links.bytes[i]), size(q.links.bytes[j]), less(p.links.bytes[i], q.links.bytes[j], size)]))] : []));
 }

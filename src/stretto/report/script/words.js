@@ -65,8 +65,8 @@ function element(tag, text, attributes) {
   return e;
 }
 // a text, as the spec of a network, that is broken where its parts end before it is broken within them
-function parted(e, text) {
-  e.replaceChildren(...text.split(/(?<=[?&=,])/).flatMap((part, n) => n ? [element("wbr"), part] : [part]));
+function parted(e, text, ends = /(?<=[?&=,+])/) {
+  e.replaceChildren(...text.split(ends).flatMap((part, n) => n ? [element("wbr"), part] : [part]));
   return e;
 }
 // a text in which options such as ?message=0 are not broken
