@@ -22,6 +22,7 @@ import numpy as np
 from ..formats import exporters
 from ..model.collective import Collective, Workload, make_collective
 from ..model.errors import InputError, StrettoError, Unsupported
+from ..model.files import unreadable
 from ..model.kinds import KINDS
 from ..model.plan import Plan
 from ..model.progress import Progress
@@ -337,7 +338,7 @@ def read_tuning(path: str) -> Tuning:
         whole = {key: data[key] for key in ("spec", "digest", "seed", "root", "ranks_only")}
         _target_of(target := data.get("target"))
     except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", path) from None
+        raise unreadable(path, error) from None
     except KeyError as missing:
         raise InputError(f"is no table of `stretto tune`: {missing} is missing", path) from None
     except json.JSONDecodeError as error:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..model import topology as _topology
 from ..model.collective import Collective, Workload, make_collective
-from ..model.errors import InputError
+from ..model.errors import InputError, no_node
 from ..model.kinds import BY_NAME
 from ..model.units import parse_size, parse_time
 from .jobs import PLACE, checked, jobs_of_text
@@ -191,7 +191,7 @@ def _job(job: dict[str, Any], net: Topology, size: Size | None, how: dict[str, A
 def _node(net: Topology, rank: int | str) -> int:
     """The number of a node that is given by number or name."""
     if isinstance(rank, str) and rank not in net.names:
-        raise InputError(f"there is no node {rank!r} in {net.name}", "ranks")
+        raise InputError(no_node(rank, net.names, net.name), "ranks")
     number = net.names.index(rank) if isinstance(rank, str) else int(rank)
     if not 0 <= number < net.node_count:
         raise InputError("every rank must be an accelerator of the topology", "ranks")

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from ..model.arrays import Ragged
 from ..model.collective import Collective, Promised, Workload, make_collective
 from ..model.errors import InputError, StrettoError
+from ..model.files import unreadable
 from ..model.memory import too_much
 from ..model.plan import OPTIONAL_COLUMNS, Plan, Turns, make_plan
 from ..model.symmetric import Orbits, SymmetricPlan
@@ -73,7 +74,7 @@ def read_plan(path: str) -> Plan:
         with open(path, "rb") as file:
             start = file.read(4)
     except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror or error}", path) from None
+        raise unreadable(path, error) from None
     return _read_parquet(path) if start == b"PAR1" else _read_json(path)
 
 

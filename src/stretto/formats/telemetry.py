@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..model.errors import InputError
+from ..model.errors import InputError, no_node
 from ..model.telemetry import Telemetry
 from ..model.topology import Topology
 from ..model.units import parse_bandwidth, parse_time
@@ -75,7 +75,7 @@ def parse_telemetry(data: Any, topology: Topology, chunks: int, where: str) -> T
 
 def _node(name: Any, nodes: dict[str, int], where: str) -> int:
     if not isinstance(name, str) or name not in nodes:
-        raise InputError(f"there is no node {name!r}", where)
+        raise InputError(no_node(name, nodes), where)
     return nodes[name]
 
 

@@ -45,6 +45,19 @@ def absent(what: str, name: str, names: Iterable[str]) -> str:
     return _with_hint(f"there is no {what} {name!r}", nearest(name, names, ""))
 
 
+def no_node(name: object, names: Iterable[str], network: str = "") -> str:
+    """What to say of what no node is called, and of the node whose name is like it: another number is another node."""
+    message = f"there is no node {name!r}" + (f" in {network}" if network else "")
+    if not isinstance(name, str):
+        return message
+    letters = _without_digits(name)
+    return _with_hint(message, nearest(name, [each for each in names if _without_digits(each) != letters], ""))
+
+
+def _without_digits(name: str) -> str:
+    return "".join(letter for letter in name if not letter.isdigit())
+
+
 def none_of(word: str, words: Iterable[str]) -> str:
     """What to say of a word that is none of a few: all of them, and the one that is like it."""
     words = (*words,)

@@ -17,6 +17,7 @@ import numpy as np
 
 from ..model.arrays import Int64
 from ..model.errors import InputError, nearest
+from ..model.files import unreadable
 from ..model.kinds import BY_NAME
 from ..model.units import parse_size
 from .messages import Share
@@ -101,7 +102,7 @@ def listed_families(path: str, ranks: int, collective: str | None, size_bytes: i
         with open(path, encoding="utf-8") as file:
             data = json.load(file)
     except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", path) from None
+        raise unreadable(path, error) from None
     except ValueError as error:
         raise InputError(f"is not JSON: {error}", path) from None
     rows = data.get("groups") if isinstance(data, Mapping) else data

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from ..model.errors import InputError
+from ..model.errors import InputError, no_node
 from ..model.topology import Topology
 from ..topologies.files import topology_from_json
 from ..topologies.values import check_keys, count, entry, shown
@@ -86,5 +86,5 @@ def ranks_of(job: Job, topology: Topology) -> list[str]:
         return [names[v] for v in topology.accelerators.tolist()]
     ranks = [names[rank] if isinstance(rank, int) and rank < len(names) else rank for rank in given]
     if unknown := [rank for rank in ranks if rank not in names]:
-        raise InputError(f"there is no node {unknown[0]!r}", "ranks")
+        raise InputError(no_node(unknown[0], names), "ranks")
     return ranks

@@ -38,7 +38,7 @@ from . import (
     values,
 )
 from .files import topology_from_json
-from .tables import Table, read_table
+from .tables import Table, known_columns, misspelt, read_table
 from .values import TooManyRows, named, shown, tag
 from .wan import SETTINGS as OF_LINKS
 from .wan import Graph, check_connected, to_topology
@@ -136,6 +136,9 @@ def _table_of(content: Content) -> Table:
 TABLES = ("unit", "directed", "nodes")
 FABRICS = tuple(setting.name for setting in hosts.INSIDE_HOSTS)
 SCHEDULERS = (*FABRICS, *(setting.name for setting in hosts.OF_SCHEDULERS))
+
+LIKE = 0.6
+"""How alike a column and a known one are to be named where a table is refused anyway, see ``ALMOST``."""
 
 FORMATS = (
     Format(
@@ -268,6 +271,9 @@ def _format(content: Content) -> Format:
         f"the root <{content.root[:40]}>" if content.root else f"the first line {shown(first)}" if first else "nothing"
     )
     if content.ending in (".csv", ".tsv"):
+        header = [] if content.table is None else content.table.header
+        if wrong := misspelt(header, LIKE) if known_columns(header) else None:
+            raise InputError(wrong, content.where)
         raise InputError(
             f"has {found}; a CSV is one of pairs (columns such as src, dst, bandwidth_Gbps, rtt_ms), a matrix (the "
             "same names in line 1 and in column 1), or TACOS's (the number of NPUs in line 1)",

@@ -32,6 +32,7 @@ from .tables import (
     Column,
     Table,
     known_columns,
+    misspelt,
     quantity,
     read_table,
     single,
@@ -61,6 +62,8 @@ def parse(table: Table, settings: dict[str, Any]) -> Topology:
             "line 1: has a column at_s: it says how a topology's bandwidths change, and is none", table.where
         )
     columns = known_columns(table.header)
+    if len(columns) < len(table.header) and (wrong := misspelt(table.header)):
+        raise InputError(wrong, table.where)
     ends = {end: single(columns, end, end, table) for end in (SRC, DST)}
     measured = {what: single(columns, what, "", table) for what in MEASURED}
     more = {(what, end): single(columns, what, end, table) for what in (SITE, *CAPS) for end in (SRC, DST)}
@@ -156,6 +159,8 @@ def read_nodes(network: Network, path: str, settings: dict[str, Any]) -> None:
     """
     table = read_table(read_text(path), path)
     columns = known_columns(table.header)
+    if len(columns) < len(table.header) and (wrong := misspelt(table.header)):
+        raise InputError(wrong, path)
     node, site = single(columns, NODE, "", table), single(columns, SITE, "", table)
     if node is None and site is None:
         titles = ", ".join(map(shown, table.header))

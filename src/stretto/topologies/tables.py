@@ -16,7 +16,7 @@ from functools import cache
 
 from ..model.errors import InputError
 from ..model.units import parse_bandwidth, parse_time
-from .values import first_rows, parse_csv, shown
+from .values import ALMOST, first_rows, parse_csv, shown
 
 MOST_ROWS = 1_000_000
 DELIMITERS = ",;\t"
@@ -133,7 +133,7 @@ def _column(index: int, title: str) -> Column | None:
         return None
     inside = re.search(r"[(\[{]\s*([^()\[\]{}]*?)\s*[)\]}]", title)
     bare = title.replace(inside.group(0), " ") if inside else title
-    words = [w for w in re.split(r"[\s_.\-:]+|(?<=[a-z]{2})(?=[A-Z])", bare) if w]
+    words = _words(bare)
     low = [w.lower() for w in words]
     unit = inside.group(1) if inside else ""
     end = next((e for e, names in _ENDS.items() if names & {low[0], low[-1]}), "") if low else ""
@@ -152,6 +152,24 @@ def _column(index: int, title: str) -> Column | None:
         return Column(index, title, SITE if rest_words & _SITE else end or NODE, end)
     if _is_bandwidth(title):
         return Column(index, title, BANDWIDTH, "", title)
+    return None
+
+
+def _words(title: str) -> list[str]:
+    return [w for w in re.split(r"[\s_.\-:]+|(?<=[a-z]{2})(?=[A-Z])", title) if w]
+
+
+def misspelt(header: list[str], almost: float = ALMOST) -> str | None:
+    """What to say of the first column that is not known and has a word that is almost one that is; else None."""
+    from difflib import get_close_matches  # of a table whose columns are all known it would be a load for nothing
+
+    words = frozenset().union(_NODE, _SITE, *_QUANTITIES.values(), *_ENDS.values())
+    known = {column.index for column in known_columns(header)}
+    for index, title in enumerate(header):
+        for word in () if index in known else _words(title[:LONGEST_TITLE]):
+            meant = () if word.lower() in words else get_close_matches(word.lower(), words, 1, almost)
+            if meant:
+                return f"the column {shown(title)} is not known; did you mean {title.replace(word, meant[0])!r}?"
     return None
 
 

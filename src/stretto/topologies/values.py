@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from xml.etree.ElementTree import ParseError
 
 from ..model.errors import InputError, nearest, none_of
+from ..model.files import unreadable
 from ..model.topology import KINDS, printable
 
 MOST_BYTES = 256 * 2**20
@@ -151,7 +152,7 @@ def read_bytes(path: str) -> bytes:
         with open(path, "rb") as file:
             content = file.read(MOST_BYTES + 1)
     except (OSError, ValueError) as error:
-        raise InputError(f"cannot be read: {getattr(error, 'strerror', None) or error}", path) from None
+        raise unreadable(path, error) from None
     if len(content) > MOST_BYTES:
         raise InputError(f"is larger than {MOST_BYTES // 2**20} MiB", path)
     return content
