@@ -47,6 +47,14 @@ WORK = {
         while True: pass
     except KeyboardInterrupt:
         raise ImportError("initialization failed") from None""",
+    # Python drops what is raised there, and says so
+    "a finalizer": """
+    class Held:
+        def __del__(self):
+            begun()
+            while True: pass
+    Held()
+    while True: pass""",
     # the handler is not called, as in a solver; the call itself ends with each signal
     "compiled code": """
     import ctypes
@@ -54,6 +62,15 @@ WORK = {
     begun()
     while True: ctypes.CDLL(None).pause()""",
 }
+
+
+def ended(process: subprocess.Popen) -> tuple[str, str]:
+    """What a process has said that ends; it is killed if it goes on."""
+    try:
+        return process.communicate(timeout=20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
 
 
 @pytest.mark.parametrize("what", WORK)
@@ -65,12 +82,40 @@ def test_a_command_that_is_interrupted_says_one_word(what):
         if "again" in WORK[what]:
             assert process.stdout.readline() == "again\n"
             process.send_signal(signal.SIGINT)
-        out, said = process.communicate(timeout=20)
+        out, said = ended(process)
     assert (process.returncode, out, said) == (130, "", "interrupted\n")
 
 
+RUN = """
+import os, signal, sys
+from stretto import cli
+from stretto.runtime import local
+
+gather = local._gather
+
+def interrupted(plan, pipes, timeout_s, progress, what):
+    if "connect" in what:  # all but this process, as the terminal would
+        own = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        os.killpg(0, signal.SIGINT)
+        signal.signal(signal.SIGINT, own)
+    return gather(plan, pipes, timeout_s, progress, what)
+
+local._gather = interrupted
+sys.argv = "stretto run allgather -t fullmesh:2 --size 64KB -p ring".split()
+cli.main()
+"""
+
+
+def test_the_processes_of_a_run_do_not_hear_ctrl_c_and_so_print_no_traces():
+    with subprocess.Popen(
+        [sys.executable, "-c", RUN], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
+        out, said = ended(process)
+    assert (process.returncode, said) == (0, "") and "every byte right" in out
+
+
 def test_a_command_leaves_signals_as_they_were():
-    threads, handler = threading.active_count(), signal.getsignal(signal.SIGINT)
+    threads, handler, hook = threading.active_count(), signal.getsignal(signal.SIGINT), sys.unraisablehook
     stretto("plan", "allgather", "-t", "ring:4", "--size", "1MB", "-p", "ring")
     assert threading.active_count() == threads and signal.getsignal(signal.SIGINT) is handler
-    assert signal.set_wakeup_fd(-1) == -1
+    assert signal.set_wakeup_fd(-1) == -1 and sys.unraisablehook is hook

@@ -13,6 +13,8 @@ from types import FrameType
 
 PATIENCE_S = 1.0
 """Seconds for which a solver or a kernel may go on."""
+AGAIN_S = 0.05
+"""Seconds after which an interruption is repeated that came in a finalizer, where Python drops it."""
 INTERRUPTED = 128 + signal.SIGINT
 """The exit code, as shells have it."""
 
@@ -44,12 +46,14 @@ def interruptible() -> Iterator[None]:
     signal.signal(signal.SIGINT, _hear)
     watcher = threading.Thread(target=_watch, args=(told,), name="stretto-interrupted", daemon=True)
     watcher.start()
+    hook, sys.unraisablehook = sys.unraisablehook, _interrupt_again
     try:
         yield
     except KeyboardInterrupt:
         _say()
         sys.exit(INTERRUPTED)
     finally:
+        sys.unraisablehook = hook
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.set_wakeup_fd(before)
         tell.close()
@@ -61,6 +65,16 @@ def _hear(number: int, frame: FrameType | None) -> None:
     _INTERRUPTED.set()
     _HEARD.set()
     raise KeyboardInterrupt
+
+
+def _interrupt_again(dropped: sys.UnraisableHookArgs) -> None:
+    """Interrupt again what goes on although it was interrupted: KeyboardInterrupt was raised in a finalizer."""
+    if dropped.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(dropped)
+        return
+    again = threading.Timer(AGAIN_S, os.kill, (os.getpid(), signal.SIGINT))
+    again.daemon = True
+    again.start()
 
 
 def _watch(told: socket.socket) -> None:

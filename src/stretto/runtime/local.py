@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any, NoReturn
 
@@ -169,12 +169,18 @@ def _check_count(nodes: int) -> None:
 
 
 def _start_server() -> None:
-    """Start the server process with the import path of this process, which Python before 3.12.4 does not hand over."""
+    """Start the server process with the import path of this process, which Python before 3.12.4 does not hand over.
+
+    Ctrl-C on a terminal is a signal to all processes. This one ends the others, so they never hear of it.
+    """
+    resource_tracker.ensure_running()  # before, since it unblocks the signal
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     path = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
     try:
         forkserver.ensure_running()
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         del os.environ["PYTHONPATH"]
         if path is not None:
             os.environ["PYTHONPATH"] = path
