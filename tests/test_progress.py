@@ -64,6 +64,24 @@ def test_the_time_left_is_counted_from_what_was_done_here(line):
     assert last(terminal) == ""
 
 
+def test_a_part_that_takes_longer_than_those_before_it_is_not_nearly_done(line):
+    """As a planner of `auto` that takes 9 s after one that took 0.3 s."""
+    shown, terminal, clock = line
+    shown.tell(0, 5, "shortest-path")
+    clock.now_s = 1.0
+    shown.tell(1, 5, "forest")
+    clock.now_s = 4.0
+    shown.draw()
+    assert last(terminal) == "forest (1/5, 4 s, about 1 s left)"
+    clock.now_s = 8.0  # four parts like two that take 8 s
+    shown.draw()
+    assert last(terminal) == "forest (1/5, 8 s, about 12 s left)"
+    shown.tell(4, 5, "greedy")
+    clock.now_s = 15.0  # two seconds a part before
+    shown.draw()
+    assert last(terminal) == "greedy (4/5, 15 s)"
+
+
 def test_what_is_waited_for_has_the_time_that_was_said(line):
     shown, terminal, clock = line
     clock.now_s = 2.0
@@ -150,6 +168,10 @@ def run(words: str, patch) -> str:
     ("words", "said"),
     [
         ("plan allgather -t ring:4 --size 1MB -p ring", ["the network ring:4", "planning", "verifying", "simulating"]),
+        (
+            "plan allgather -t ring:4 --size 1MB -p ring --effort 15",
+            ["planning by ring (", "at most about 15 s left"],
+        ),
         ("compare allgather -t ring:4 --size 1KB,1MB -p ring", ["ring, 1KB", "ring, 1MB (1/2"]),
         (
             "bound allgather -t ring:4 --size 1MB",

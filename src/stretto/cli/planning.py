@@ -11,7 +11,7 @@ from . import arguments
 from .output import answer, show_comparison, show_summary
 from .progress import doing, show_progress
 from .tables import print_below
-from .work import accept, chunk_count, given_options, judge, read_request, read_verified, requested
+from .work import accept, chunk_count, given_options, judge, read_request, read_verified, requested, say_planning
 
 if TYPE_CHECKING:
     from ..face import Front, Topology
@@ -77,7 +77,7 @@ def plan(
         "progress": show_progress, "target": target,
     }  # fmt: skip
     front = _priced_front(workload, net, objective, budget, points, how)
-    doing(f"planning by {planner}")
+    say_planning(planner, effort, workload)
     place = 0 if front is None or budget is None else front.place(budget)
     result = face.plan(workload, net, **how) if front is None else front[place]
     if check:

@@ -19,6 +19,8 @@ from typing import TextIO
 PATIENCE_S = 1.0
 """Seconds of a command after which progress is drawn."""
 REDRAW_S = 0.5
+LATE = 3.0
+"""Times what parts took until now after which a part is unlike them, so that they do not say how long it takes."""
 MOST_PARTS = 9999
 """Parts that are named by their number; of more, as steps of work, the percentage is said."""
 
@@ -101,8 +103,12 @@ class Progress:
             return left_s if left_s > 0 else None
         if self._done == self._first:
             return None
-        each_s = (self._done_s - self._first_s) / (self._done - self._first)
-        return max(0.0, each_s * (self._total - self._done) - (self._now() - self._done_s))
+        done, left = self._done - self._first, self._total - self._done
+        each_s, part_s = (self._done_s - self._first_s) / done, self._now() - self._done_s
+        if part_s <= LATE * each_s:
+            return max(0.0, each_s * left - part_s)
+        # this part is unlike those before it: it counts as one that ends now, and of the last one nothing is known
+        return (self._now() - self._first_s) / (done + 1) * (left - 1) or None
 
     def clear(self) -> None:
         """Leave the line to what is printed next, until more is told."""

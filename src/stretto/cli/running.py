@@ -12,10 +12,10 @@ from typer import Argument, Exit, Option
 from ..model.errors import InputError
 from . import arguments, protecting, recording
 from .output import answer, message_rows
-from .progress import doing, show_progress, waiting
+from .progress import show_progress, waiting
 from .tables import print_below, print_line, print_table
 from .timeouts import check_memory, timeout_s
-from .work import accept, given_options, read_request, read_verified
+from .work import accept, given_options, read_request, read_verified, say_planning
 
 if TYPE_CHECKING:
     from ..model.plan import Plan
@@ -223,7 +223,7 @@ def _plan(subject: str, request: Request, message_s: float, as_json: bool) -> Pl
         return read_verified(subject, as_json)
     amounts = request.size, request.shard, request.demand
     net, workload = read_request(subject, request.topology, *amounts, chunks=request.chunks, root=request.root)
-    doing(f"planning by {request.planner}")
+    say_planning(request.planner, request.effort, workload)
     plan = face.plan(
         workload, of_topology(costed(net, message_s)), planner=request.planner, seed=request.seed,
         effort=request.effort, time_limit=request.time_limit, options=given_options(request.option),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -10,7 +11,7 @@ import typer
 
 from ..model.errors import Fault, InputError, nearest
 from .output import answer
-from .progress import doing
+from .progress import doing, show_progress
 from .tables import print_line
 
 if TYPE_CHECKING:
@@ -96,6 +97,17 @@ def chunk_count(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise InputError(f"{text!r} is not a number of chunks", "chunks")
     return int(text)
+
+
+def say_planning(planner: str, effort: str | None, workload: Workload) -> None:
+    """Say that a plan is being made, and how long that takes at most where the effort limits it."""
+    from ..schedule.effort import STEPS_A_SECOND, steps_of
+
+    steps = math.inf if effort is None else steps_of(effort, len({c.alike for c in workload.collectives}))
+    if math.isinf(steps):
+        doing(f"planning by {planner}")
+    else:
+        show_progress.at_most(f"planning by {planner}", steps / STEPS_A_SECOND)
 
 
 def accept(plan: Plan, as_json: bool) -> None:
