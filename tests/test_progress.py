@@ -172,6 +172,19 @@ def run(words: str, patch) -> str:
             "plan allgather -t ring:4 --size 1MB -p ring --effort 15",
             ["planning by ring (", "at most about 15 s left"],
         ),
+        (
+            "plan allgather -t dgx1 --size 1MB -p forest",
+            [
+                "packing trees (",
+                "growing trees for numbers of parts (",
+                "a plan of 16 parts (1/9, ",
+                "plans of more parts (",
+            ],
+        ),
+        (
+            "plan allgather -t dgx1?message=0 --size 64MB -p forest --effort thorough",
+            ["packing trees (", "a plan of 3,000 transfers (0 %, ", "a plan of 12,000 transfers (1 %, "],
+        ),
         ("compare allgather -t ring:4 --size 1KB,1MB -p ring", ["ring, 1KB", "ring, 1MB (1/2"]),
         (
             "bound allgather -t ring:4 --size 1MB",

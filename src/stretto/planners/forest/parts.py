@@ -76,13 +76,15 @@ def best_by_parts(request: Request, choices: list[Choice], budget: Budget) -> Pl
     plans: list[Plan] = []
     enough = budget.spent + COMPARISON_SHARE * budget.left
     promising = [choice for choice in choices if choice.end_s <= WITHIN * choices[0].end_s][:MOST_COMPARED]
-    for choice in promising:
+    for number, choice in enumerate(promising):
         if not plans or budget.spent < enough:
+            request.tell(number, len(promising) + 2, f"a plan of {choice.parts:g} parts")
             plans.append(planned(choice.forest, choice.parts))
     chosen = promising[plans.index(best(plans))]
     least, most = len(chosen.forest.share), request.workload.collectives[0].size_bytes
-    for times in (0.5, 2.0):
+    for number, times in enumerate((0.5, 2.0), start=len(promising)):
         parts, last = chosen.parts * times, best(plans)
+        request.tell(number, len(promising) + 2, f"plans of {'fewer' if times < 1 else 'more'} parts")
         while least <= parts <= most and budget.allows(transfer=times * last.transfer_count):
             plan = planned(chosen.forest, parts)
             plans.append(plan)

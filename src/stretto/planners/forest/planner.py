@@ -107,6 +107,7 @@ def forest(request: Request, *, parts: int = 0, trees: int = 16) -> Plan:
     def packed(topology: Topology) -> list[list[Forest]]:
         return [_packed_forests(topology, c, trees, budget) for c in request.workload.collectives]
 
+    request.tell(0, 0, "packing trees")
     if not parts and _may_cut_by_messages(request):
         choices = _choices_by_parts(request, packed(net)[0], trees, budget)
         if choices:
@@ -170,6 +171,7 @@ def _may_cut_by_messages(request: Request) -> bool:
 def _choices_by_parts(request: Request, packed: list[Forest], trees: int, budget: Budget) -> list[Choice]:
     """Forests for numbers of parts, where messages cost; none where the budget does not allow them."""
     (c,) = request.workload.collectives
+    request.tell(0, 0, "growing trees for numbers of parts")
     most = _most_trees(c, trees)
     if not _spend_on_pool(request.topology, c, packed, most, budget):
         return []

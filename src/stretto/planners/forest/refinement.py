@@ -108,8 +108,14 @@ class Refinement:
         plans: list[Plan] = []
         aside: list[Plan] = []
         counts, last = self.part_counts(tables), 0.0
+        # what a plan takes grows with its parts; the search may end before the finest ones
+        transfers = [count * self.edges(self.reference) for count in counts]
         while counts:
             count, *counts = counts
+            made = sum(transfers[: len(plans)])
+            self.request.tell(
+                round(made), round(sum(transfers)), f"a plan of {count * self.edges(self.reference):,.0f} transfers"
+            )
             if plans and count > (affordable := self.affordable_parts(plans[-1])):
                 if affordable < FINER * last:
                     break
