@@ -16,6 +16,7 @@ from command_line import answer, stretto
 from stretto.cli import output
 from stretto.cli.tables import to_terminal
 from stretto.model.units import format_time
+from stretto.topologies import load_topology
 
 
 @pytest.fixture
@@ -30,6 +31,38 @@ def plan(tmp_path):
     [
         ("plan", "allgather", "-t", "ring:4", "--size", "1MB", "-o", "plan.csv"),
         ("compare", "allgather", "-t", "ring:4", "--size", "1MB", "-p", "ring", "-o", "page.json"),
+        ("topologies", "ring:4", "--to", "json", "-o", "net.csv"),
+        ("topologies", "ring:4", "--to", "astra-sim", "-o", "net.json"),
+        ("topologies", "ring:4", "--plot", "net.html"),
+        ("tune", "allreduce", "-t", "ring:4", "-p", "ring", "--sizes", "1MB", "-o", "table.csv"),
+        (
+            "order",
+            "-t",
+            "sites:2,4",
+            "--library",
+            "gloo",
+            "--collective",
+            "allreduce",
+            "--size",
+            "1GB",
+            "-o",
+            "order.yaml",
+        ),
+        (
+            "order",
+            "-t",
+            "sites:2,4",
+            "--library",
+            "gloo",
+            "--collective",
+            "allreduce",
+            "--size",
+            "1GB",
+            "--plot",
+            "o.html",
+        ),
+        ("measure", "--hosts", "a,b", "-o", "measured.csv"),
+        ("run", "allgather", "-t", "ring:4", "--size", "1MB", "-p", "ring", "--trace", "trace.csv"),
         ("import", "x.xml", "--from", "msccl", "-t", "ring:4", "--size", "1MB", "-o", "plan.xml"),
     ],
 )
@@ -58,6 +91,9 @@ def test_the_format_is_told_from_the_ending(plan, tmp_path):
     for ending, name in (("csv", "csv"), ("json", "json"), ("xml", "msccl"), ("py", "mscclpp-dsl")):
         assert answer("export", plan, "-o", tmp_path / f"out.{ending}")["format"] == name
     assert (tmp_path / "out.csv").read_text().count("\n") == 13
+    for ending, name in (("json", "json"), ("graphml", "graphml"), ("yml", "astra-sim"), ("topology", "json")):
+        assert answer("topologies", "ring:4", "-o", tmp_path / f"net.{ending}")["format"] == name
+        assert load_topology(str(tmp_path / f"net.{ending}")).node_count == 4
     said = stretto("export", plan, "-o", tmp_path / "out", code=2).stderr
     assert "does not say which format; there are parquet, json" in said
     said = stretto("export", plan, "--to", "trace", "-o", tmp_path / "trace.csv", code=2).stderr

@@ -36,7 +36,8 @@ def topologies(
         str | None, Option(help="Write the topology as json, graphml or astra-sim, to the file of -o.")
     ] = None,
     output: Annotated[
-        str | None, Option("-o", "--output", help="The file to write; as json, unless --to says another format.")
+        str | None,
+        Option("-o", "--output", help="The file to write; as json, unless its ending or --to says another format."),
     ] = None,
     servers: Annotated[
         str | None,
@@ -86,10 +87,12 @@ def topologies(
     from ..report.facts import topology_facts
 
     if plot is not None:
+        from ..formats import check_writable
         from ..report.drawing import write_svg
 
+        check_writable(plot, ("svg",))
         write_svg(net, plot)
-    data = topology_facts(net) | write_topology(net, to or ("json" if output else None), output)
+    data = topology_facts(net) | write_topology(net, to, output)
     answer(as_json, data | ({"plot": plot} if plot else {}), lambda: show_topology(data, plot))
 
 

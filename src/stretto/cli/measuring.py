@@ -102,12 +102,12 @@ def measure(
     try:
         if hosts is not None or hosts_file is not None:
             named = _hosts(hosts, hosts_file)
-            check_writable(output)
+            check_writable(output, ("json",))
             run.over_ssh(named, ssh, command, request, recorder)
         else:
             launch = launch_of(os.environ, master)
             if launch.rank == 0:
-                check_writable(output)
+                check_writable(output, ("json",))
             run.as_launched(launch, request, recorder)
     except KeyboardInterrupt:
         if recorder.data is None:

@@ -17,6 +17,9 @@ from .work import find_format
 if TYPE_CHECKING:
     from ..face import Order
 
+ENDINGS = {"json": ("json",), "kubernetes": ("yaml", "yml")}
+"""The endings of files that orders are written to, by format; lists of hosts have any."""
+
 
 def order(
     *,
@@ -79,6 +82,7 @@ def order(
 ) -> None:
     """Find the order of machines with which NCCL, gloo or MPI end a step soonest, and prove how good it is."""
     from .. import face
+    from ..formats import check_writable
     from ..report.facts import message_facts
 
     began, cpu = time.monotonic(), time.process_time()
@@ -88,6 +92,9 @@ def order(
         from ..order.files import FILES
 
         find_format(FILES, to or "json", "--to")
+        check_writable(output, ENDINGS.get(to or "json", ()))
+    if plot is not None:
+        check_writable(plot, ("svg",))
     net = face.request_topology(topology)
     doing(f"searching the order of machines of {topology}")
     found = face.order(

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from ..model.timeline import Timeline
     from ..runtime.local import Outcome
 
+ENDINGS = ("json", "svg")
+"""The endings of what ``--trace`` writes."""
+
 Trace = Annotated[
     str | None,
     Option(help="Write what the run did, by measured times, for ui.perfetto.dev; planes are drawn if it ends in .svg."),

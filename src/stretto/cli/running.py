@@ -101,6 +101,7 @@ def run(
     as_json: arguments.Json = False,
 ) -> None:
     """Run a plan on this machine: one process for each node, real bytes over TCP, the result checked byte for byte."""
+    from ..formats import check_writable
     from ..model.targets import MESSAGE_S
     from ..runtime.cost import as_run
     from ..runtime.local import run_local
@@ -110,6 +111,8 @@ def run(
     credentials = protecting.credentials_of(secret_file, frames, (tls_cert, tls_key, tls_ca, tls_name))
     request = Request(topology, size, shard, demand, planner, chunks, root, option, seed, effort, time_limit)
     message_s = MESSAGE_S / (paced or 1.0)
+    if trace is not None:
+        check_writable(trace, recording.ENDINGS)
     plan = _plan(subject, request, message_s, as_json)
     check_memory(plan, 1.0, "--size" if topology else subject)
     simulated_s = simulate(as_run(plan, message_s)).completion_s * (1.0 if paced is None else paced)
@@ -164,6 +167,7 @@ def emulate(
 ) -> None:
     """Run a plan on an emulated network: network namespaces with shaped links (needs root)."""
     from .. import emulator
+    from ..formats import check_writable
     from ..model.targets import MESSAGE_S
     from ..simulate import simulate
 
@@ -174,6 +178,8 @@ def emulate(
     if subject is None:
         raise InputError(f"{NEITHER}; or --clean", "FILE")
     request = Request(topology, size, shard, demand, planner, chunks, root, option, seed, effort, time_limit)
+    if trace is not None:
+        check_writable(trace, recording.ENDINGS)
     plan = _plan(subject, request, MESSAGE_S, as_json)
     scaling = emulator.fitting(plan, scale, shrink)
     if topology is not None and scaling.time != 1.0:

@@ -54,10 +54,12 @@ def tune(
     import json
 
     from ..choose import tuning
-    from ..formats import atomic_file
+    from ..formats import atomic_file, check_writable
     from ..model.kinds import KINDS
     from ..model.units import parse_size
 
+    if output is not None:
+        check_writable(output, ("json",))
     kinds = collectives.split(",")
     for kind in kinds:
         if kind not in KINDS:

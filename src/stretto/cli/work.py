@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from ..model.timeline import Timeline
 
 Format = TypeVar("Format")
+
+TOPOLOGY_ENDINGS = {"json": ("json",), "graphml": ("graphml",), "astra-sim": ("yml", "yaml")}
+"""The endings of files that topologies are written to, by format."""
 
 
 def read_request(
@@ -161,14 +165,19 @@ def judge_changed(plan: Plan, changes: str, barriers: bool) -> tuple[Timeline, t
 
 def write_topology(net: model.Topology, to: str | None, output: str | None) -> dict[str, Any]:
     """Write a topology in another format, if ``--to`` asks for it; what ``--json`` says of it."""
-    from ..formats import atomic_file
+    from ..formats import atomic_file, check_writable
     from ..topologies.files import WRITERS
 
     if to is None and output is None:
         return {}
-    if to is None or output is None:
-        raise InputError("give both --to and -o", "--to")
-    text = find_format(WRITERS, to, "--to")(net, "--to astra-sim" if to == "astra-sim" else output)
+    if output is None:
+        raise InputError("give a file with -o", "--to")
+    if to is None:
+        ending = os.path.splitext(output)[1][1:].lower()
+        to = next((name for name, endings in TOPOLOGY_ENDINGS.items() if ending in endings), "json")
+    write = find_format(WRITERS, to, "--to")
+    check_writable(output, TOPOLOGY_ENDINGS[to])
+    text = write(net, "--to astra-sim" if to == "astra-sim" else output)
     with atomic_file(output) as file:
         file.write(text)
     return {"file": output, "format": to}

@@ -150,7 +150,9 @@ def _is_special(path: str) -> bool:
     return os.path.lexists(path) and not os.path.isdir(path) and not stat.S_ISREG(os.lstat(path).st_mode)
 
 
-ENDINGS = frozenset(("parquet", "json", "csv", "xml", "svg", "html", "htm", "py", "et", "graphml", "png", "pdf"))
+ENDINGS = frozenset(
+    ("parquet", "json", "csv", "xml", "svg", "html", "htm", "py", "et", "graphml", "yml", "yaml", "png", "pdf")
+)
 """Of file names, each of which promises a format."""
 PLAN = ("parquet", "json")
 PAGE = ("html", "htm", "svg")
