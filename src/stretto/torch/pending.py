@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -18,6 +18,9 @@ from ..runtime.native.runs import Run
 
 IDLE_S = 2.0
 """Seconds without a job after which a group's thread ends; starting one takes 0.1 ms."""
+
+_MAKING = threading.RLock()
+"""Held for the moment in which an operation gets its future, or one thread is chosen to end it."""
 
 Context = Callable[[], AbstractContextManager[Any]]
 Queued = tuple[Callable[[], None], torch.futures.Future, Any, Context, int]
@@ -37,15 +40,19 @@ class Pending(dist._Work):  # type: ignore[misc]
     def __init__(self, future: torch.futures.Future, source: Callable[[], int] | None = None) -> None:
         super().__init__()
         self._future, self._source = future, source
+        self._given: torch.futures.Future | None = None  # what callers get, which ends a moment after the other
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait until the job has ended, or for a time; the job goes on when that is over. None and 0: as long as the
-        job's own timeout lets it run."""
-        if timeout and not self._future.done():
+        job's own timeout lets it run. The future that a caller has got has ended, too, when this returns, as of
+        PyTorch's own groups: torchft adds a callback then that must run at once."""
+        last = self._future if self._given is None else self._given
+        if timeout and not last.done():
             ended = threading.Event()
-            self._future.add_done_callback(lambda future: ended.set())
+            last.add_done_callback(lambda future: ended.set())
             if not ended.wait(timeout.total_seconds()):
                 raise TimedOut(f"the operation has not ended within the timeout of {timeout.total_seconds():g} s")
+        _wait_for_end(last)
         self._future.wait()
         return True
 
@@ -56,7 +63,9 @@ class Pending(dist._Work):  # type: ignore[misc]
         return self._source()
 
     def get_future(self) -> torch.futures.Future:
-        return _failing(self._future)
+        with _MAKING:
+            given = self._given = self._given or _failing(self._future)
+        return given
 
     def is_completed(self) -> bool:
         return bool(self._future.done())
@@ -78,8 +87,7 @@ class Started(dist._Work):  # type: ignore[misc]
         self._unset: torch.futures.Future | None = None  # what the future comes from, until it is set
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """As of :class:`Pending`. The future has ended when this returns, as of PyTorch's own groups: torchft adds a
-        callback then that must run at once."""
+        """As of :class:`Pending`."""
         until = time.monotonic() + timeout.total_seconds() if timeout else None
         for run in self._runs:
             if not run.wait(None if until is None else max(0.0, until - time.monotonic())):
@@ -87,6 +95,7 @@ class Started(dist._Work):  # type: ignore[misc]
                 raise TimedOut(f"the operation has not ended within the timeout of {timeout.total_seconds():g} s")
         if self._future is not None:
             self._end()
+            _wait_for_end(self._future)
         for run in self._runs:
             if run.failure is not None:
                 raise run.failure
@@ -94,14 +103,18 @@ class Started(dist._Work):  # type: ignore[misc]
         return True
 
     def get_future(self) -> torch.futures.Future:
-        if self._future is None:
-            self._ending, self._unset = threading.RLock(), torch.futures.Future()
-            self._future = _failing(self._unset)
-            if self.is_completed():
-                self._end()
-            else:
-                self._runs[-1].listen(self._end)
-        return self._future
+        with _MAKING:
+            future, first = self._future, self._future is None
+            if future is None:
+                self._unset = torch.futures.Future()
+                future = self._future = _failing(self._unset)
+        if not first:
+            return future
+        if self.is_completed():
+            self._end()
+        else:
+            self._runs[-1].listen(self._end)
+        return future
 
     def is_completed(self) -> bool:
         return all(run.ended for run in self._runs)
@@ -112,16 +125,17 @@ class Started(dist._Work):  # type: ignore[misc]
         return any(run.failure is not None for run in self._runs)
 
     def _end(self) -> None:
-        """Let the future end, once: who comes second waits until it has. Callbacks may wait for the same operation."""
-        with self._ending:
+        """Let the future end, once: of those who call this the first one does it. No lock is held meanwhile, since
+        callbacks run that may wait for what other threads do."""
+        with _MAKING:
             future, self._unset = self._unset, None
-            if future is None:
-                return
-            failure = next((run.failure for run in self._runs if run.failure is not None), None)
-            if failure is not None:
-                future.set_exception(failure)  # type: ignore[arg-type]
-            else:
-                future.set_result(self._result())
+        if future is None:
+            return
+        failure = next((run.failure for run in self._runs if run.failure is not None), None)
+        if failure is not None:
+            future.set_exception(failure)  # type: ignore[arg-type]
+        else:
+            future.set_result(self._result())
 
 
 class Order:
@@ -288,6 +302,13 @@ def _failing(future: torch.futures.Future) -> torch.futures.Future:
     for tensors, and crash. An exception in a callback of ``then`` is a failure everywhere.
     """
     return future.then(lambda ended: ended.value())
+
+
+def _wait_for_end(future: torch.futures.Future) -> None:
+    """Wait until a future has ended, well or not; its callbacks may still run."""
+    if not future.done():
+        with suppress(Exception):
+            future.wait()
 
 
 def _nothing() -> None:
