@@ -7,6 +7,7 @@ import sys
 import textwrap
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from types import SimpleNamespace
 
 import pytest
 
@@ -129,6 +130,7 @@ def test_a_future_has_ended_when_wait_returns_even_if_the_thread_for_futures_is_
     from stretto.runtime.native.listeners import Listeners
     from stretto.torch.pending import Started
 
+    monkeypatch.setenv("STRETTO_KERNELS", "compiled")  # else a group has no loop until that has been compiled
     monkeypatch.setattr(Listeners, "call", lambda self, place: None)
     for work in [g.allreduce([torch.ones(5)]) for g in groups]:  # the first one is planned in a thread
         work.wait()
@@ -139,6 +141,15 @@ def test_a_future_has_ended_when_wait_returns_even_if_the_thread_for_futures_is_
         work.wait()
     assert [future.done() for future in futures] == [True] * 3
     assert [work.get_future().value()[0].tolist() for work in works] == [[3.0] * 5] * 3
+
+
+def test_a_long_timeout_is_told_in_whole_milliseconds(monkeypatch):
+    from stretto.torch import meeting
+
+    now_s = iter((0.0, 1801.0))
+    monkeypatch.setattr(meeting, "time", SimpleNamespace(monotonic=lambda: next(now_s)))
+    with pytest.raises(PeerFailed, match=r"rank 1: it did not come: timeout after 1800000ms"):
+        meeting.Meeting(dist.HashStore(), SimpleNamespace(rank=0, size=2), 1800.0).told("address", 1)
 
 
 def test_what_is_not_there_is_refused_by_name(groups):

@@ -107,7 +107,7 @@ class Meeting:
                 self._look()
                 if time.monotonic() > deadline:
                     # the last words are those of PyTorch's own store, which programs look for
-                    raise PeerFailed(f"rank {rank}", f"it did not come: timeout after {1000 * limit_s:g}ms")
+                    raise PeerFailed(f"rank {rank}", f"it did not come: timeout after {1000 * limit_s:.0f}ms")
             except PeerFailed:
                 if self._store.check([key]):
                     break  # a rank that needs nothing more may have closed the group since the last look
