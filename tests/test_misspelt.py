@@ -10,6 +10,7 @@ import stretto as st
 from command_line import stretto
 from stretto.model.errors import InputError, no_node
 from stretto.topologies import load_topology
+from stretto.topologies.pairs import OF_NODES, OF_PAIRS
 from stretto.topologies.tables import misspelt
 
 
@@ -33,7 +34,9 @@ def test_a_misspelt_column_of_a_csv_is_answered_with_the_one_that_was_meant(head
 
 def test_columns_of_the_users_own_are_left_out_as_before():
     own = "src,dst,bandwidth_Gbps,date,state,loss,note,samples,latitude,direction,jitter,plan,rack,p99,comment"
-    assert misspelt(own.split(",")) is None
+    near = "dist_km,resource,received,names,nodes,hosts,servers,speeds,rates_max,sites"  # words that are almost known
+    assert misspelt(f"{own},{near}".split(","), OF_PAIRS) is None
+    assert misspelt(["node", "uplink_Gbps", "dist_km", "names", "rates", "delays", "resource"], OF_NODES) is None
 
 
 def test_a_misspelt_column_of_a_table_of_nodes_is_refused(tmp_path):

@@ -272,7 +272,7 @@ def _format(content: Content) -> Format:
     )
     if content.ending in (".csv", ".tsv"):
         header = [] if content.table is None else content.table.header
-        if wrong := misspelt(header, LIKE) if known_columns(header) else None:
+        if wrong := misspelt(header, pairs.OF_PAIRS, LIKE) if known_columns(header) else None:
             raise InputError(wrong, content.where)
         raise InputError(
             f"has {found}; a CSV is one of pairs (columns such as src, dst, bandwidth_Gbps, rtt_ms), a matrix (the "

@@ -11,6 +11,7 @@ rows are taken for both directions. Sites and what a node may send and receive i
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 from ..model.errors import InputError
@@ -42,6 +43,9 @@ from .values import one_line, read_text, shown
 
 MEASURED = (BANDWIDTH, LATENCY, RTT)
 CAPS = (UPLINK, DOWNLINK, CAP)
+OF_PAIRS = frozenset(((SRC, SRC), (DST, DST), *product(MEASURED, ("",)), *product((SITE, *CAPS), (SRC, DST))))
+OF_NODES = frozenset((what, "") for what in (NODE, SITE, *CAPS))
+"""What is read of tables of pairs and of nodes: what a column holds, and of which end of a pair."""
 
 
 def fits(table: Table) -> bool:
@@ -62,7 +66,7 @@ def parse(table: Table, settings: dict[str, Any]) -> Topology:
             "line 1: has a column at_s: it says how a topology's bandwidths change, and is none", table.where
         )
     columns = known_columns(table.header)
-    if len(columns) < len(table.header) and (wrong := misspelt(table.header)):
+    if len(columns) < len(table.header) and (wrong := misspelt(table.header, OF_PAIRS)):
         raise InputError(wrong, table.where)
     ends = {end: single(columns, end, end, table) for end in (SRC, DST)}
     measured = {what: single(columns, what, "", table) for what in MEASURED}
@@ -159,7 +163,7 @@ def read_nodes(network: Network, path: str, settings: dict[str, Any]) -> None:
     """
     table = read_table(read_text(path), path)
     columns = known_columns(table.header)
-    if len(columns) < len(table.header) and (wrong := misspelt(table.header)):
+    if len(columns) < len(table.header) and (wrong := misspelt(table.header, OF_NODES)):
         raise InputError(wrong, path)
     node, site = single(columns, NODE, "", table), single(columns, SITE, "", table)
     if node is None and site is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -159,17 +159,25 @@ def _words(title: str) -> list[str]:
     return [w for w in re.split(r"[\s_.\-:]+|(?<=[a-z]{2})(?=[A-Z])", title) if w]
 
 
-def misspelt(header: list[str], almost: float = ALMOST) -> str | None:
-    """What to say of the first column that is not known and has a word that is almost one that is; else None."""
+def misspelt(header: list[str], read: Collection[tuple[str, str]], almost: float = ALMOST) -> str | None:
+    """What to say of the first column that is not known and has a word that is almost one that is; else None.
+
+    Args:
+        read: what is read of such a table, and of which end of a pair. What a known column gives is not looked for
+            again: beside a ``dst``, a ``dist_km`` is a column of the user's own.
+    """
     from difflib import get_close_matches  # of a table whose columns are all known it would be a load for nothing
 
     words = frozenset().union(_NODE, _SITE, *_QUANTITIES.values(), *_ENDS.values())
-    known = {column.index for column in known_columns(header)}
+    columns = known_columns(header)
+    known, lacking = {column.index for column in columns}, {*read} - {(column.what, column.end) for column in columns}
     for index, title in enumerate(header):
         for word in () if index in known else _words(title[:LONGEST_TITLE]):
-            meant = () if word.lower() in words else get_close_matches(word.lower(), words, 1, almost)
-            if meant:
-                return f"the column {shown(title)} is not known; did you mean {title.replace(word, meant[0])!r}?"
+            for near in () if word.lower() in words else get_close_matches(word.lower(), words, 1, almost):
+                meant = title.replace(word, near)
+                column = _column(index, meant)
+                if column is not None and (column.what, column.end) in lacking:
+                    return f"the column {shown(title)} is not known; did you mean {meant!r}?"
     return None
 
 
