@@ -26,12 +26,18 @@ def test_the_bytes_of_a_run_are_what_ranks_hold_and_what_they_must_end_with(plan
 
 
 def test_a_run_that_does_not_fit_into_memory_is_refused_before_it_begins(plan, monkeypatch):
-    monkeypatch.setattr(memory, "memory_bytes", lambda: 24 * GB)
+    monkeypatch.setattr(memory, "machine_bytes", lambda: 24 * GB)
     with pytest.raises(
         InputError, match=r"--size: .* 4 processes need 40\.12 GB of memory, and this machine has 24 GB"
     ):
         timeouts.check_memory(plan, 1.0, "--size")
     timeouts.check_memory(plan, 2.0, "--size")  # an emulation with sizes divided by two
+
+
+def test_a_limit_of_each_process_is_none_of_all_processes_together(plan, monkeypatch):
+    monkeypatch.setattr(memory, "machine_bytes", lambda: 64 * GB)
+    monkeypatch.setattr(memory, "memory_bytes", lambda: 24 * GB)  # as of `ulimit -v`
+    timeouts.check_memory(plan, 1.0, "--size")
 
 
 def test_the_timeout_grows_with_the_bytes_and_with_the_time_that_a_run_keeps(plan):
@@ -60,6 +66,8 @@ def test_a_run_that_keeps_the_times_of_a_long_plan_has_time_for_it(monkeypatch):
     assert timeout_of("--paced 1e6", monkeypatch) == pytest.approx(timeouts.MARGIN * 1e6 * plan_s, rel=0.05)
 
 
-def test_more_processes_than_one_machine_may_run_are_left_to_the_run_to_refuse():
+def test_more_processes_than_one_machine_may_run_are_left_to_the_run_to_refuse(monkeypatch):
+    monkeypatch.setattr(memory, "machine_bytes", lambda: GB)
     many = st.plan("allreduce", "h100:64", "1MB", planner="ring")
     assert (timeouts.data_bytes(many), timeouts.timeout_s(many, 0.0)) == (0.0, timeouts.LEAST_S)
+    timeouts.check_memory(many, 1.0, "--size")

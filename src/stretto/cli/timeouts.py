@@ -30,13 +30,15 @@ def check_memory(plan: Plan, shrink: float, subject: str) -> None:
     Raises:
         InputError: says how much is needed and how much there is.
     """
-    from ..model.memory import memory_bytes
+    from ..model.memory import machine_bytes
     from ..model.units import format_size
 
+    if _processes(plan) > _most():
+        return  # a smaller size does not help; the run itself refuses so many
     need = data_bytes(plan) / shrink + PROCESS_BYTES * _processes(plan)
-    if need > memory_bytes():
+    if need > machine_bytes():
         words = f"test data and results of {_processes(plan)} processes need {format_size(need)} of memory"
-        raise InputError(f"{words}, and this machine has {format_size(memory_bytes())}; use a smaller size", subject)
+        raise InputError(f"{words}, and this machine has {format_size(machine_bytes())}; use a smaller size", subject)
 
 
 def timeout_s(plan: Plan, paced_s: float, shrink: float = 1.0) -> float:

@@ -14,11 +14,15 @@ TRANSFER_BYTES = 300
 
 @cache
 def memory_bytes() -> int:
-    """The memory of this machine, or of its container or process where that is less."""
-    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    """The memory that this process may have: that of the machine, or a limit of its own where that is less."""
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if soft != resource.RLIM_INFINITY:
-        limits.append(soft)
+    return machine_bytes() if soft == resource.RLIM_INFINITY else min(machine_bytes(), soft)
+
+
+@cache
+def machine_bytes() -> int:
+    """The memory that all processes may have together: of this machine, or of its container where that is less."""
+    limits = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     try:
         with open("/sys/fs/cgroup/memory.max", encoding="ascii") as file:
             limits.append(int(file.read()))
