@@ -53,7 +53,7 @@ demo: $(STAMP) ## plan a GPU cluster and six cloud regions, and draw the page de
 	@mkdir -p demo
 	$(BIN)/stretto compare allreduce -t h100:4 --size 64MB,1GB -p nccl,auto
 	$(BIN)/stretto compare allreduce -t cloud:$(REGIONS) --size 1GB -p ring,auto -o demo/index.html
-	@echo "open the page: file://$(CURDIR)/demo/index.html"
+	@echo "open the page: file://$(CURDIR)/demo/index.html#beside=0"
 
 picture: $(STAMP) ## draw the pictures of the README and of the docs
 	$(BIN)/stretto compare allreduce -t examples/three_sites.json --size 1GB -p ring,forest -o docs/pictures/picture.svg
