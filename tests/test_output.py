@@ -26,6 +26,9 @@ def plan(tmp_path):
     return path
 
 
+ORDERED = ["order", "-t", "sites:2,4", "--library", "gloo", "--collective", "allreduce", "--size", "1GB"]
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -35,32 +38,8 @@ def plan(tmp_path):
         ("topologies", "ring:4", "--to", "astra-sim", "-o", "net.json"),
         ("topologies", "ring:4", "--plot", "net.html"),
         ("tune", "allreduce", "-t", "ring:4", "-p", "ring", "--sizes", "1MB", "-o", "table.csv"),
-        (
-            "order",
-            "-t",
-            "sites:2,4",
-            "--library",
-            "gloo",
-            "--collective",
-            "allreduce",
-            "--size",
-            "1GB",
-            "-o",
-            "order.yaml",
-        ),
-        (
-            "order",
-            "-t",
-            "sites:2,4",
-            "--library",
-            "gloo",
-            "--collective",
-            "allreduce",
-            "--size",
-            "1GB",
-            "--plot",
-            "o.html",
-        ),
+        (*ORDERED, "-o", "order.yaml"),
+        (*ORDERED, "--plot", "o.html"),
         ("measure", "--hosts", "a,b", "-o", "measured.csv"),
         ("run", "allgather", "-t", "ring:4", "--size", "1MB", "-p", "ring", "--trace", "trace.csv"),
         ("import", "x.xml", "--from", "msccl", "-t", "ring:4", "--size", "1MB", "-o", "plan.xml"),

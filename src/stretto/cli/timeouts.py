@@ -34,7 +34,7 @@ def check_memory(plan: Plan, shrink: float, subject: str) -> None:
     from ..model.units import format_size
 
     if _processes(plan) > _most():
-        return  # a smaller size does not help; the run itself refuses so many
+        return  # the run refuses so many processes by itself, and a smaller size would not help
     need = data_bytes(plan) / shrink + PROCESS_BYTES * _processes(plan)
     if need > machine_bytes():
         words = f"test data and results of {_processes(plan)} processes need {format_size(need)} of memory"
@@ -57,7 +57,7 @@ def timeout_s(plan: Plan, paced_s: float, shrink: float = 1.0) -> float:
 def data_bytes(plan: Plan) -> float:
     """Bytes that all ranks hold at first, and those that they must end with."""
     if _processes(plan) > _most():
-        return 0.0  # the run itself refuses so many, and lists of their chunks would be long
+        return 0.0  # the run refuses so many processes by itself; the lists of their chunks would be long
     work = plan.workload
     return float((work.chunk_bytes * (work.chunk_holders.lengths + work.chunk_wanted.lengths)).sum())
 
