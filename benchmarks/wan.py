@@ -24,7 +24,7 @@ from stretto.model.collective import Workload, make_collective
 from stretto.model.workloads import wan_workload
 from stretto.planners import run_planner
 from stretto.simulate import simulate
-from stretto.studies import Table, find_study, run_study
+from stretto.studies import Table, find_study, run_study, without_result
 from stretto.studies.wan import FULL_SEARCH_WORK, FULL_TECCL_S, SCHEMES
 from stretto.topologies import load_topology
 from stretto.topologies.zoo import networks
@@ -59,13 +59,13 @@ def figures(only: set[str], full: bool) -> list[dict]:
     result = run_study(replace(study, cells=cells), full=True, emulate="8e" in only)
     for table in result["tables"]:
         show(Table(**table))
-    rows = [row for row in result["rows"] if "failed" not in row]
+    rows = [row for row in result["rows"] if without_result(row) is None]
     largest = max(row["transfers"] for row in rows)
     own = [(row["scheme"], f"{1e3 * row['planning_cpu_s']:.0f}") for row in rows if row["transfers"] == largest]
     show(Table(f"Planning, {largest:,} flows", ("scheme", "mean CPU ms"), own))
     for row in result["rows"]:
-        if "failed" in row:
-            print(f"{row['scheme']} on {row['where']}: {row['failed']}")
+        if reason := without_result(row):
+            print(f"{row['scheme']} on {row['where']}: {reason}")
     return rows
 
 

@@ -112,7 +112,7 @@ def row(scheme, size=1, completion_s=1.0, **more):
 
 
 ROWS = [row("a", 1, 2.0), row("b", 1, 4.0), row("a", 2, 3.0), row("b", 2, 3.0), row("c", 2, 6.0),
-        {key: value for key, value in row("c", 1).items() if key != "completion_s"} | {"failed": "no time"}]  # fmt: skip
+        {key: value for key, value in row("c", 1).items() if key != "completion_s"} | {"cannot": "no time"}]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ ROWS = [row("a", 1, 2.0), row("b", 1, 4.0), row("a", 2, 3.0), row("b", 2, 3.0), 
         ({"rows": {"scheme": "a"}, "over": {"scheme": "b"}, "as": "gain", "take": "max"}, 1.0),
         ({"rows": {"scheme": "a"}, "over": {"scheme": ["b", "c"]}, "as": "speedup", "take": "each"}, [2.0, 1.0]),
         ({"rows": {"scheme": "a", "size_bytes": 2}, "over": {"size_bytes": 1}, "as": "more"}, 0.5),
-        ({"rows": {}, "value": "failed", "take": "mean"}, pytest.approx(1 / 6)),
+        ({"rows": {}, "value": "cannot", "take": "mean"}, pytest.approx(1 / 6)),
         ({"rows": {"scheme": "a"}, "value": "completion_s / size_bytes", "take": "each"}, [2.0, 1.5]),
         ({"rows": {"scheme": "a"}, "over": {"scheme": "b"}, "within": [0.9, None]}, [1, 2]),
         ({"rows": {"figures": "1"}, "order": ["b", "a"]}, [2, 2]),

@@ -115,7 +115,7 @@ def test_the_command_runs_it_and_names_its_folder_after_the_network(name, tmp_pa
     code, stdout, stderr = stretto("study", name, "-t", SUITED[name], "--json")
     assert code == 0, stderr
     data = json.loads(stdout)
-    assert data["cells"] == {"asked": 1, "found": 0, "run": 1, "failed": 0}
+    assert data["cells"] == {"asked": 1, "found": 0, "run": 1, "failed": 0, "cannot": 0}
     assert data["rows"][0]["topology"] == SUITED[name]
     (folder,) = tmp_path.iterdir()
     assert folder.name == f"study-{name}-{'optical-8,4' if name == 'swot' else 'three_sites'}"

@@ -80,7 +80,7 @@ def test_a_killed_study_resumes_with_nothing_lost_and_nothing_run_twice(tmp_path
     answer = json.loads(
         subprocess.run(grid_command(tmp_path, "-o", out, "--jobs", "1"), capture_output=True, check=True).stdout
     )
-    assert answer["cells"] == {"asked": 24, "found": len(kept), "run": 24 - len(kept), "failed": 0}
+    assert answer["cells"] == {"asked": 24, "found": len(kept), "run": 24 - len(kept), "failed": 0, "cannot": 0}
     table = pq.read_table(out / "results.parquet").to_pylist()
     assert len(table) == len({row["key"] for row in table}) == 24
     for name, part in before.items():  # the rows of the first run, as they were
@@ -226,7 +226,7 @@ def test_ray_loses_a_node_and_no_cell(tmp_path, monkeypatch):
         saboteur.join(60)
         cluster.shutdown()
     assert len(list(tmp_path.glob("begun-*"))) == 7  # what the node had begun was begun again
-    assert result["cells"] == {"asked": 6, "found": 0, "run": 6, "failed": 0}
+    assert result["cells"] == {"asked": 6, "found": 0, "run": 6, "failed": 0, "cannot": 0}
     assert len(keys) == len(set(keys)) == 6
     assert facts(result) == facts(run_study(some))  # in this process, while the pipe is open
     os.close(*opened)

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from command_line import run_here
 from stretto import cli
 from stretto.model.errors import InputError, Unsupported
-from stretto.studies import find_study, run_study, write_study
+from stretto.studies import find_study, run_study, without_result, write_study
 from stretto.studies.engines import here
 from stretto.studies.grid import read_grid
 
@@ -31,7 +32,7 @@ def test_the_example_of_the_docs_runs(tmp_path):
     cells = [c for c in study.cells if c.topology == "ring:8" and c.size_bytes == 64_000]
     small = replace(study, cells=cells, warm_up=())
     result = run_study(small)
-    assert [r.get("failed") for r in result["rows"]] == [None] * 12
+    assert [without_result(r) for r in result["rows"]] == [None] * 12
     write_study(result, small, str(tmp_path / "out"))
     page = (tmp_path / "out" / "index.html").read_text()
     assert all(f.title in page for f in study.figures) and 'src="http' not in page
@@ -87,11 +88,56 @@ def test_all_studies_go_into_one_folder_with_a_page_that_leads_to_them(tmp_path,
     for run, found in ((4, 0), (0, 4)):
         done = CliRunner().invoke(cli.app, command)
         answer = json.loads(done.stdout)
-        assert answer["cells"] == {"asked": 4, "found": found, "run": run, "failed": 0}
+        assert answer["cells"] == {"asked": 4, "found": found, "run": run, "failed": 0, "cannot": 0}
     page = (tmp_path / "index.html").read_text()
     for name, result in answer["studies"].items():
         assert f"{name}/index.html" in page and (tmp_path / name / "results.parquet").exists()
         assert {"rows", "tables", "published", "claims", "skipped", "notes", "versions", "files"} <= result.keys()
+
+
+def run(monkeypatch, *words):
+    """Run ``stretto study grid mine.toml WORDS``: the exit status, stdout and stderr."""
+    monkeypatch.setattr("stretto.studies.engines.Processes", lambda jobs: here)
+    done = run_here(["study", "grid", "mine.toml", *words], None)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_cell_that_its_scheme_cannot_serve_is_said_and_is_no_failure(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    grid(tmp_path, LEAST.replace('"ring"', '"ring", "pairwise+swot"'))
+    code, stdout, _ = run(monkeypatch)
+    assert code == 0
+    assert "pairwise+swot cannot serve 1 cell: pairwise does not serve allgather; it serves alltoall" in stdout
+    assert "2 cells run, 0 there before; 0 failed, 1 that their schemes cannot serve" in stdout
+
+
+def test_a_cell_that_failed_ends_the_command_with_1_now_and_when_it_is_there_before(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    grid(tmp_path, LEAST)
+
+    def broken(*args, **options):
+        raise ValueError("no such thing")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("stretto.studies.cell.run_planner", broken)
+        code, stdout, _ = run(patch)
+    assert code == 1
+    assert "ring failed in 1 cell: ValueError: no such thing" in stdout
+    assert "1 cells run, 0 there before; 1 failed\n" in stdout
+    assert run(monkeypatch, "--json")[0] == 1
+    assert run(monkeypatch, "--retry-failed")[0] == 0
+
+
+def test_a_log_has_the_folder_first_and_a_line_for_each_tenth_of_the_cells(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    grid(tmp_path, LEAST.replace('["4KB"]', str([f"{k}KB" for k in range(1, 21)]).replace("'", '"')))
+    _, stdout, stderr = run(monkeypatch)
+    first, *others = [line for line in stderr.splitlines() if "compiling" not in line]
+    assert first == "results, tables and page go to study-grid/"
+    assert [line.partition(" (")[2].partition(",")[0] for line in others] == [f"{k}/20" for k in range(0, 20, 2)]
+    assert others[1].startswith("study grid: ring on ring:4, 2 KB (2/20, ")
+    assert "go to" not in stdout
+    assert run(monkeypatch, "--json")[2] == ""
 
 
 @pytest.mark.parametrize(

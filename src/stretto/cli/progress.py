@@ -2,11 +2,13 @@
 
 Commands and the library say what they do with :func:`doing`, :func:`waiting` and :func:`show_progress`. A thread draws
 it in one line once a command has taken a second, and again every half second, whether there is news or not. Nothing is
-drawn where stderr is no terminal, and nothing with ``--json``.
+drawn where stderr is no terminal, and nothing with ``--json``. What may take minutes writes lines there,
+:func:`show_tenths`, so that a log is not silent.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import sys
@@ -76,11 +78,11 @@ class Progress:
                 self._erase()
             elif self._now() - self._began_s >= PATIENCE_S and self._process == os.getpid():
                 columns = columns_of(self._stream)
-                self._stream.write(_ERASE + fitting(self._what, self._facts(), columns - 1))
+                self._stream.write(_ERASE + fitting(self._what, self.facts(), columns - 1))
                 self._stream.flush()
                 self._drawn = True
 
-    def _facts(self) -> str:
+    def facts(self) -> str:
         """How many parts are done, the time since the command began, and the time left."""
         now = self._now()
         facts = []
@@ -123,6 +125,29 @@ class Progress:
         self._drawn = False
 
 
+class Tenths:
+    """Lines in a log: one at the beginning, and one whenever another tenth of the parts is done.
+
+    Args:
+        name: what has the parts.
+        now: seconds of a clock that never goes back.
+    """
+
+    def __init__(self, name: str, stream: TextIO, now: Callable[[], float] = time.monotonic) -> None:
+        self._name, self._stream = name, stream
+        self._progress = Progress(io.StringIO(), now)
+        self._tenths = -1
+
+    def __call__(self, done: int, total: int, what: str) -> None:
+        """Say how many parts are done, and the last one of them."""
+        self._progress.tell(done, total, what)
+        tenths = 10 * done // total if total else 10
+        if tenths > self._tenths and done < total:
+            self._stream.write(f"{self._name}: {what} ({self._progress.facts()})\n")
+            self._stream.flush()
+        self._tenths = max(tenths, self._tenths)
+
+
 def columns_of(stream: TextIO) -> int:
     """The width of the terminal that a stream is: stdout and stderr may be two, or one of them a pipe."""
     with suppress(OSError, ValueError):
@@ -148,14 +173,23 @@ def fitting(what: str, facts: str, columns: int) -> str:
 
 
 _shown: Progress | None = None
+_log: TextIO | None = None
+"""Where lines go of what may take minutes: stderr, if it is no terminal."""
 
 
 @contextmanager
 def shown(words: Sequence[str]) -> Iterator[None]:
     """Show progress within a command, unless its ``words`` ask for JSON or stderr is no terminal."""
-    global _shown
-    if "--json" in words or not sys.stderr.isatty():
+    global _shown, _log
+    if "--json" in words:
         yield
+        return
+    if not sys.stderr.isatty():
+        _log = sys.stderr
+        try:
+            yield
+        finally:
+            _log = None
         return
     _shown = line = Progress(sys.stderr)
     ended = threading.Event()
@@ -201,6 +235,20 @@ class _Listener:
 
 
 show_progress = _Listener()
+
+
+def show_tenths(name: str) -> Callable[[int, int, str], None]:
+    """The progress of work that may take minutes: lines where stderr is no terminal, else as all progress."""
+    return show_progress if _log is None else Tenths(name, _log)
+
+
+def say(text: str) -> None:
+    """Say where a command that may take minutes writes, before it begins; nothing with ``--json``."""
+    stream = _log if _shown is None else sys.stderr
+    if stream is not None:
+        clear()
+        stream.write(text + "\n")
+        stream.flush()
 
 
 def clear() -> None:

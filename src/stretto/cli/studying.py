@@ -12,7 +12,7 @@ from typer import Argument, Exit, Option
 from ..model.errors import InputError, Unsupported, none_of
 from . import arguments
 from .output import answer
-from .progress import doing, show_progress
+from .progress import doing, say, show_tenths
 from .tables import print_below, print_line, print_table
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ SPARE = ("proven", "verified", "reported", "planning (CPU)", "chunks", "/ bound"
 SUMMARY_SPARE = ("<= 1.15", "<= 1.10", "most", "planning: median")
 """The same of the schemes."""
 MOST_REASONS = 12
-"""Reasons of failed cells that are printed."""
+"""Reasons of cells without a result that are printed."""
 
 
 def study(
@@ -55,14 +55,17 @@ def study(
     ] = None,
     seed: arguments.Seed = 0,
     fresh: Annotated[bool, Option("--fresh", help="Discard the results in the folder and run all cells.")] = False,
-    retry_failed: Annotated[bool, Option("--retry-failed", help="Run failed cells again.")] = False,
+    retry_failed: Annotated[bool, Option("--retry-failed", help="Run cells without a result again.")] = False,
     check: Annotated[
         bool,
         Option("--check", help="Run only what the paper's claims are about; exit with 1 if one is not as documented."),
     ] = False,
     as_json: arguments.Json = False,
 ) -> None:
-    """Run the evaluation of a paper, or a grid of your own, into tables, JSON, Parquet and a page of figures."""
+    """Run the evaluation of a paper, or a grid of your own, into tables, JSON, Parquet and a page of figures.
+
+    Exits with 1 if a cell failed; that a scheme cannot serve a cell is a result.
+    """
     from ..studies import Store, run_study, write_index, write_study
 
     chosen, unsuited = _chosen(name, file, topology)
@@ -73,14 +76,15 @@ def study(
         _check_emulation(chosen)
     runner = _engine(engine, jobs)
     results, written = [], []
+    say(f"results, tables and page go to {os.path.join(home, '')}")
     for one in chosen:
         folder = os.path.join(home, one.name) if name == "all" else home
         with Store(folder, one.name) as store:
             if fresh:
                 store.clear()
             result = run_study(
-                one, full=full, emulate=emulate, seed=seed, progress=show_progress, engine=runner, store=store,
-                retry_failed=retry_failed,
+                one, full=full, emulate=emulate, seed=seed, progress=show_tenths(f"study {one.name}"), engine=runner,
+                store=store, retry_failed=retry_failed,
             )  # fmt: skip
             doing(f"writing the page of {one.name}")
             files = [*write_study(result, one, folder), str(store.whole)]
@@ -90,12 +94,13 @@ def study(
             _show(result, one, files)
     if name == "all":
         written += write_index(results, home)
-        totals = {k: sum(r["cells"][k] for r in results) for k in ("asked", "found", "run", "failed")}
+        totals = {k: sum(r["cells"][k] for r in results) for k in ("asked", "found", "run", "failed", "cannot")}
         data = {"studies": {r["study"]: r for r in results}, "cells": totals, "unsuited": unsuited, "files": written}
         answer(as_json, data, lambda: print_line("\n".join([*unsuited.values(), f"all studies: {written[-1]}"])))
     elif as_json:
         answer(as_json, results[0], lambda: None)
-    if check and not all(claim["agrees"] for result in results for claim in result["claims"]):
+    failed = any(result["cells"]["failed"] for result in results)
+    if failed or (check and not all(claim["agrees"] for result in results for claim in result["claims"])):
         raise Exit(1)
 
 
@@ -171,11 +176,12 @@ def _engine(text: str, jobs: int | None) -> Engine:
 
 def _show(result: dict[str, Any], one: Study, files: list[str]) -> None:
     """The tables for people."""
+    from ..studies import without_result
     from ..studies.claims import TABLE, claim_rows
     from ..studies.page import COLUMNS, SUMMARY, summary_rows, table_rows
 
     if len(result["rows"]) <= MOST_ROWS:
-        done = [r for r in result["rows"] if "failed" not in r]
+        done = [r for r in result["rows"] if without_result(r) is None]
         several = any(r["over_best"] is not None and r["over_best"] > 1.0 for r in done)
         marks = [" *" if several and r["over_best"] == 1.0 else "" for r in done]
         cells = [(scheme + mark, *cells) for (scheme, *cells), mark in zip(table_rows(done), marks, strict=True)]
@@ -189,11 +195,15 @@ def _show(result: dict[str, Any], one: Study, files: list[str]) -> None:
         reasons = sorted({s["why"] for s in result["skipped"]})
         flags = " and ".join(sorted({s["flag"] for s in result["skipped"]}))
         print_below(f"{len(result['skipped'])} cells skipped ({'; '.join(reasons)}); {flags} to run them")
-    failures = Counter((r["scheme"], r["failed"]) for r in result["rows"] if "failed" in r)
-    for (scheme, why), count in list(failures.items())[:MOST_REASONS]:
-        print_below(f"{scheme}, {count} cell{'s' if count > 1 else ''}: {why}")
-    if len(failures) > MOST_REASONS:
-        print_below(f"and {len(failures) - MOST_REASONS} more reasons, on the page")
+    without = Counter(
+        (f"{r['scheme']} {'failed in' if 'failed' in r else 'cannot serve'}", why)
+        for r in sorted(result["rows"], key=lambda r: "failed" not in r)
+        if (why := without_result(r))
+    )
+    for (who, why), count in list(without.items())[:MOST_REASONS]:
+        print_below(f"{who} {count} cell{'s' if count > 1 else ''}: {why}")
+    if len(without) > MOST_REASONS:
+        print_below(f"and {len(without) - MOST_REASONS} more reasons, on the page")
     if result["claims"]:
         whole = sum(c["whole"] for c in result["claims"])
         print_table("What the paper claims, and ours", TABLE[:-1], [c[:-1] for c in claim_rows(result["claims"])])
@@ -202,5 +212,6 @@ def _show(result: dict[str, Any], one: Study, files: list[str]) -> None:
                    f"docs/contributors/reproducing.md has it: {', '.join(others) or 'none'}")  # fmt: skip
     cells = result["cells"]
     again = "; --fresh runs them again" if cells["found"] else ""
-    print_below(f"{cells['run']} cells run, {cells['failed']} failed, {cells['found']} there before{again}")
+    cannot = f", {cells['cannot']} that their schemes cannot serve" if cells["cannot"] else ""
+    print_below(f"{cells['run']} cells run, {cells['found']} there before{again}; {cells['failed']} failed{cannot}")
     print_below(f"written: {', '.join(files)}")

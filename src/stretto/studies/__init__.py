@@ -22,17 +22,18 @@ from typing import Any
 
 from ..formats import atomic_file, make_folder
 from ..model.errors import InputError, nearest
+from ..model.units import format_size
 from .cell import Outcome, run_cell
 from .claims import claim_columns, claims_of_run, printed_points
 from .comparison import compare_rows
 from .engines import Engine, here
 from .identity import code_digest, key_of, versions
-from .model import Cell, Figure, Progress, Row, Shared, Study, Table
+from .model import Cell, Figure, Progress, Row, Shared, Study, Table, without_result
 from .store import Store
 
 __all__ = [
     "STUDIES", "Cell", "Figure", "Progress", "Row", "Shared", "Store", "Study", "Table",
-    "find_study", "find_study_on", "published", "run_cell", "run_study", "write_index", "write_study",
+    "find_study", "find_study_on", "published", "run_cell", "run_study", "without_result", "write_index", "write_study",
 ]  # fmt: skip
 
 STUDIES = ("mtegcca", "scale-ccl", "swot", "wan")
@@ -79,18 +80,19 @@ def run_study(
         emulate: whether to run cells with real bytes too, after the others and one at a time in this process.
         progress: called with the number of finished cells, the number of all, and the last finished cell.
         engine: runs the cells; in this process by default.
-        retry_failed: whether to run cells again that failed according to the store.
+        retry_failed: whether to run cells again that have no result according to the store: they failed, or their
+            schemes cannot serve them.
     Returns:
         An object of plain data: ``rows`` (one for each cell), ``tables``, ``published``, ``claims`` (what the
         paper prints, ours in this run, and a verdict), ``skipped`` (cells that were left out, why, and the
-        flag that runs them), ``cells`` (how many were asked for, found, run, failed), ``versions``, ``seconds`` and
-        ``cpu_s`` (of the cells run).
+        flag that runs them), ``cells`` (how many were asked for, found, run, failed, and how many their schemes
+        cannot serve), ``versions``, ``seconds`` and ``cpu_s`` (of the cells run).
     """
     cells = [c for c in study.cells if not any(c.skipped(full, emulate))]
     started = time.perf_counter()
     kept = {} if store is None else store.rows()
     keys = [key_of(c, seed) for c in cells] if store is not None else [str(i) for i in range(len(cells))]
-    done = {k: kept[k] for k in keys if k in kept and not (retry_failed and "failed" in kept[k])}
+    done = {k: kept[k] for k in keys if k in kept and not (retry_failed and without_result(kept[k]))}
     todo = [i for i, k in enumerate(keys) if k not in done]
     found, spent = len(cells) - len(todo), 0.0
 
@@ -99,7 +101,7 @@ def run_study(
             progress(found + ran, len(cells), what)
 
     ran = 0
-    tell(study.name)
+    tell("the first cell" if found == 0 else "the next cell")
     for i, outcome in _outcomes(cells, todo, seed, engine, study.warm_up):
         if outcome.code != code_digest():  # a machine of a cluster may have another version
             theirs = f"{outcome.versions['stretto']}, source {outcome.code}"
@@ -109,7 +111,7 @@ def run_study(
         done[keys[i]] = outcome.row
         ran += 1
         spent += outcome.cpu_s
-        tell(f"{cells[i].scheme} on {cells[i].where}, {cells[i].size_bytes:,} bytes")
+        tell(f"{cells[i].scheme} on {cells[i].where}, {format_size(cells[i].size_bytes)}")
     if store is not None:
         store.compact()
     rows = [done[k] for k in keys]
@@ -121,7 +123,7 @@ def run_study(
         "full": full,
         "seed": seed,
         "rows": rows,
-        "tables": [table._asdict() for table in study.tables([r for r in rows if "failed" not in r])],
+        "tables": [table._asdict() for table in study.tables([r for r in rows if without_result(r) is None])],
         "published": {k: v for k, v in study.published.items() if k != "claims"},
         "claims": [claim_columns(result) for result in claims_of_run(study, rows)],
         "skipped": [
@@ -137,7 +139,8 @@ def run_study(
             for why, flag in [c.skipped(full, emulate)]
             if why
         ],
-        "cells": {"asked": len(cells), "found": found, "run": ran, "failed": sum("failed" in r for r in rows)},
+        "cells": {"asked": len(cells), "found": found, "run": ran}
+        | {reason: sum(reason in r for r in rows) for reason in ("failed", "cannot")},
         "notes": list(study.notes),
         "versions": versions(),
         "seconds": time.perf_counter() - started,

@@ -1,4 +1,5 @@
-"""Running one cell: plan, verify, simulate and bound. :func:`attempt` makes an error a row with the reason."""
+"""Running one cell: plan, verify, simulate and bound. :func:`attempt` makes an error a row with the reason: ``cannot``
+if the scheme refuses the request or finds no plan within its limits, ``failed`` for all else."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import numpy as np
 from ..bounds import bounds
 from ..model.changes import Changes, changes_of_table
 from ..model.collective import Workload
-from ..model.errors import StrettoError
+from ..model.errors import Infeasible, NotInstalled, StrettoError, Unsupported
 from ..model.plan import Plan
 from ..model.topology import Topology
 from ..planners import run_planner
@@ -36,13 +37,14 @@ class Outcome(NamedTuple):
 
 
 def attempt(cell: Cell, seed: int) -> Outcome:
-    """Run a cell in its own way; an error is a row with ``failed``, its reason."""
+    """Run a cell in its own way; an error is a row with ``cannot`` or ``failed``, its reason."""
     wall, cpu = time.perf_counter(), time.process_time()
     try:
         row = (cell.run or run_cell)(cell, seed)
     except Exception as error:  # whatever is wrong with a cell, the others are run
-        failure = {"failed": message_of(error), "planning_cpu_s": time.process_time() - cpu}
-        row = request_columns(cell) | failure
+        answered = isinstance(error, Unsupported | Infeasible) and not isinstance(error, NotInstalled)
+        reason = {"cannot" if answered else "failed": message_of(error)}
+        row = request_columns(cell) | reason | {"planning_cpu_s": time.process_time() - cpu}
     return Outcome(row, versions(), code_digest(), time.perf_counter() - wall, time.process_time() - cpu)
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .model import Figure, Row, grouped
+from .model import Figure, Row, grouped, without_result
 
 AXES = {
     "size_bytes": ("buffer", "bytes"),
@@ -49,7 +49,7 @@ def chart_data(
         ``kind``: line, bar, box, or mark, a short line across the bars of a place.
     """
     # a plan without a bound has no ratio
-    shown = (r for r in rows if r.get(figure.y) is not None and "failed" not in r)
+    shown = (r for r in rows if r.get(figure.y) is not None and without_result(r) is None)
     lines = grouped(shown, lambda r: ", ".join(str(r[column]) for column in figure.lines))
     marks: Counter[str] = Counter()
     kind = "box" if figure.boxes else "bar" if figure.bars else "line"

@@ -134,8 +134,8 @@ def _monotone(values: Sequence[float], rises: bool, slack: float) -> bool:
 
 def _column(row: Row, key: str) -> float | None:
     """A column of a row, or a column over another; None if the row has no such value."""
-    if key == "failed":
-        return float("failed" in row)
+    if key == "cannot":
+        return None if "failed" in row else float("cannot" in row)
     name, _, under = key.partition(" / ")
     value, divisor = row.get(name), row.get(under) if under else 1.0
     return None if value is None or not divisor else value / divisor

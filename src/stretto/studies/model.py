@@ -23,6 +23,12 @@ Row = dict[str, Any]
 Progress = Callable[[int, int, str], None]
 
 
+def without_result(row: Row) -> str | None:
+    """Why a cell has no result: its scheme ``cannot`` serve it, or it ``failed``. None if it has one."""
+    reason: str | None = row.get("cannot", row.get("failed"))
+    return reason
+
+
 def grouped(rows: Iterable[Row], key: Callable[[Row], Any]) -> dict[Any, list[Row]]:
     """The rows of each key, in the order in which keys first occur."""
     groups: dict[Any, list[Row]] = {}

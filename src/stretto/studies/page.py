@@ -11,7 +11,7 @@ from ..model.units import format_size, format_time
 from ..report import study_html
 from .charts import chart_data
 from .claims import TABLE, claim_rows
-from .model import Row, Study, grouped
+from .model import Row, Study, grouped, without_result
 
 
 def study_page(result: Mapping[str, Any], study: Study) -> str:
@@ -69,10 +69,12 @@ def index_page(results: Sequence[Mapping[str, Any]]) -> str:
     """The page with links to several studies."""
     rows = [
         f"<td><a href='{r['study']}/index.html'>{escape(r['study'])}</a></td>"
-        + _cells([r["title"], str(r["cells"]["asked"]), str(r["cells"]["failed"]), str(len(r["skipped"]))])
+        + _cells(
+            [r["title"], *(str(r["cells"][count]) for count in ("asked", "cannot", "failed")), str(len(r["skipped"]))]
+        )
         for r in results
     ]
-    table = _html_table(("study", "what", "cells", "failed", "left to the full form"), rows)
+    table = _html_table(("study", "what", "cells", "cannot", "failed", "left to the full form"), rows)
     return study_html("Studies", [], f"<section class='card'><div class='wide'>{table}</div></section>", "")
 
 
@@ -95,14 +97,16 @@ COLUMNS = (
     "scheme", "topology", "collective", "size", "chunks", "completion", "/ bound", "/ best", "reported",
     "planning (CPU)", "proven", "verified",
 )  # fmt: skip
-SUMMARY = ("scheme", "cells", "failed", "/ bound: median", "worst", "<= 1.10", "<= 1.15", "planning: median", "most")
+SUMMARY = (
+    "scheme", "cells", "cannot", "failed", "/ bound: median", "worst", "<= 1.10", "<= 1.15", "planning: median", "most",
+)  # fmt: skip
 
 
 def summary_rows(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     """For each scheme how near it is to the bound over all its cells, and its planning cost; see :data:`SUMMARY`."""
     table: list[tuple[str, ...]] = []
     for scheme, own in grouped(rows, lambda r: r["scheme"]).items():
-        done = [r for r in own if "failed" not in r]
+        done = [r for r in own if without_result(r) is None]
         ratios = [r["completion_over_bound"] for r in done if r["completion_over_bound"]]
         costs = [r["planning_cpu_s"] for r in done]
         near = [""] * 4
@@ -110,7 +114,8 @@ def summary_rows(rows: Sequence[Row]) -> list[tuple[str, ...]]:
             within = [f"{sum(x <= most for x in ratios) / len(ratios):.0%}" for most in (1.10, 1.15)]
             near = [f"{median(ratios):.3f}", f"{max(ratios):.3f}", *within]
         cost = [format_time(median(costs)), format_time(max(costs))] if costs else [""] * 2
-        table.append((scheme, str(len(own)), str(len(own) - len(done)), *near, *cost))
+        without = [str(sum(reason in r for r in own)) for reason in ("cannot", "failed")]
+        table.append((scheme, str(len(own)), *without, *near, *cost))
     return table
 
 
@@ -119,8 +124,8 @@ def table_rows(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     table: list[tuple[str, ...]] = []
     for r in rows:
         start = (r["scheme"], r["where"], r["collective"], format_size(r["size_bytes"]), str(r["chunks"]))
-        if "failed" in r:
-            table.append((*start, r["failed"], "", "", "", format_time(r["planning_cpu_s"]), "", ""))
+        if reason := without_result(r):
+            table.append((*start, reason, "", "", "", format_time(r["planning_cpu_s"]), "", ""))
             continue
         spread = f" ± {format_time(r['completion_s_spread'])}" if "completion_s_spread" in r else ""
         table.append((
@@ -137,9 +142,11 @@ def table_rows(rows: Sequence[Row]) -> list[tuple[str, ...]]:
 
 
 def _table(rows: Sequence[Row]) -> str:
-    """The table of a study's rows; the reason of a failure has all columns after the request's."""
+    """The table of a study's rows; the reason why there is no result has all columns after the request's."""
     body = [
-        f"{_cells(cells[:5])}<td class='failed' colspan='7'>{escape(cells[5])}</td>" if "failed" in r else _cells(cells)
+        f"{_cells(cells[:5])}<td class='failed' colspan='7'>{escape(cells[5])}</td>"
+        if without_result(r)
+        else _cells(cells)
         for r, cells in zip(rows, table_rows(rows), strict=True)
     ]
     return _html_table(COLUMNS, body)

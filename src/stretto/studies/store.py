@@ -24,8 +24,8 @@ from .model import Row
 NEEDED = ("ortools", "pyarrow")
 """Packages for the papers' programs, and the table."""
 MOST_PARTS = 1000
-TEXT = ("key", "study", "scheme", "topology", "where", "collective", "planner", "options", "failed", "code", "row",
-        "python", *PACKAGES)  # fmt: skip
+TEXT = ("key", "study", "scheme", "topology", "where", "collective", "planner", "options", "failed", "cannot", "code",
+        "row", "python", *PACKAGES)  # fmt: skip
 WHOLE = ("size_bytes", "chunks", "seed", "ranks", "transfers")
 NUMBERS = ("completion_s", "bound_s", "completion_over_bound", "reported_s", "algorithm_bandwidth", "planning_s",
            "planning_cpu_s", "wall_s", "cpu_s")  # fmt: skip

@@ -18,6 +18,8 @@ from functools import cache, lru_cache, partial
 from itertools import product
 from typing import NamedTuple
 
+import numpy as np
+
 from ..model.topology import Topology
 from ..planners.optical.baselines import ideal, one_shot, strawman
 from ..planners.optical.bound import lower_bound
@@ -145,7 +147,13 @@ def scheduled_row(cell: Cell, seed: int = 0) -> Row:
     spent = {"planning_s": time.perf_counter() - wall, "planning_cpu_s": time.process_time() - cpu}
     possible = {name: seconds for name, seconds in times.items() if seconds is not None}
     if not possible:
-        return row | spent | {"failed": "its steps need more matchings than there are planes"}
+        least = min(len(np.unique(steps.matching)) for steps in request.instances.values())
+        planes = len(load_topology(cell.topology).planes)
+        return (
+            row
+            | spent
+            | {"cannot": f"{cell.scheme} needs a plane for each of the {least} matchings, and there are {planes}"}
+        )
     algorithm = min(possible, key=lambda name: possible[name])
     done = possible[algorithm]
     return row | spent | comparison_columns(cell, algorithm, done) | {
