@@ -84,7 +84,7 @@ def test_small_work_compiles_no_function_that_was_not_compiled_before(fresh, mon
     path = np.array([0, 1, 2]), np.array([0, 1], dtype=np.int32), np.array([1, 0]), np.ones(2)
     starts = np.arange(3), np.arange(2)
     far = at_speed(paths.distances, 10_000_000)(*path, *starts)
-    assert "compiling kernel paths" in capfd.readouterr().err
+    assert "compiling kernel paths.distances, once on this machine" in capfd.readouterr().err
     for made in (kernels._COMPILED, kernels._INNER, kernels._ASKED):  # as in the next process
         made.clear()
     assert at_speed(paths.distances, 100_000)(*path, *starts).tolist() == far.tolist()
@@ -119,7 +119,27 @@ def test_processes_that_need_a_kernel_at_once_compile_it_once(tmp_path):
     both = [start(stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
     said = [process.communicate() for process in both]
     assert [out for out, _ in said] == ["[0 0]\n"] * 2
-    assert "".join(err for _, err in said).count("compiling kernel matching") == 1
+    assert "".join(err for _, err in said).count("compiling kernel matching.components") == 1
+
+
+def test_a_process_that_compiles_all_kernels_announces_none_and_counts_requests(tmp_path):
+    """Two processes of `stretto warm` compile functions of the same kernels: both said so."""
+    program = (
+        "import multiprocessing, numpy as np\n"
+        "from stretto.cli import compiling\n"
+        "from stretto.kernels import at_speed, matching\n"
+        "def plan_all(requests, tell):\n"
+        "    edges = np.array([0], dtype=np.int32), np.array([1], dtype=np.int32)\n"
+        "    tell()\n"
+        "    print(at_speed(matching.components, 1)(*edges, 2))\n"
+        "compiling.plan_all = plan_all\n"
+        "compiling._compile((), begun := multiprocessing.Value('i', 0))\n"
+        "print(begun.value)"
+    )
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("[0 0]\n1\n", "")
+    assert [*tmp_path.rglob("matching.components*.nbi")]
 
 
 def test_a_kernel_that_is_compiled_later_may_call_one_that_was_kept(tmp_path):

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from ..model.errors import NotInstalled, StrettoError, Unsupported
 from . import arguments
 from .output import answer
-from .progress import doing
+from .progress import REDRAW_S, say, show_progress
 from .tables import print_line
 
 LINKS_CHANGE = "links change"
@@ -54,10 +56,13 @@ ORDERS = (("ndv2:2", "gloo"), ("cloud:aws:us-east-1,gcp:us-central1-a,azure:west
 """Topology and library; orders of their machines call the kernels of the search for orders."""
 
 
-def plan_all(requests: tuple[tuple[str, ...], ...]) -> None:
+def plan_all(requests: tuple[tuple[str, ...], ...], tell: Callable[[], None] = lambda: None) -> None:
     """Plan, verify, simulate, bound and lower each request, as ``stretto plan`` and ``run`` do; then find orders.
 
     A request that needs an extra which is not installed is left out: nobody here can ask for it.
+
+    Args:
+        tell: called before each request, and before the orders.
     """
     import numpy as np
 
@@ -69,6 +74,7 @@ def plan_all(requests: tuple[tuple[str, ...], ...]) -> None:
     from .work import given_options
 
     for planner, collectives, spec, *options in requests:
+        tell()
         net = face.topology(spec)
         if LINKS_CHANGE in options:
             options.remove(LINKS_CHANGE)
@@ -88,30 +94,43 @@ def plan_all(requests: tuple[tuple[str, ...], ...]) -> None:
         for name in ("chakra", "mscclpp"):
             with suppress(Unsupported), TemporaryDirectory() as folder:
                 exporters()[name].write(plan.simulate(), f"{folder}/plan")
+    tell()
     if hold() is not None:  # the loop of process groups is compiled when it starts
         let_go()
     for spec, library in ORDERS:
         face.order(spec, library, "allreduce", "1MB")
 
 
-def _compile(requests: tuple[tuple[str, ...], ...]) -> None:
+def _compile(requests: tuple[tuple[str, ...], ...], begun: Any) -> None:
+    from ..kernels import announce_nothing
+
     # set in this process alone: who calls `warm` from a program of their own goes on as they were
     os.environ["STRETTO_KERNELS"] = "compiled"
-    plan_all(requests)
+    announce_nothing()
+
+    def tell() -> None:
+        with begun:
+            begun.value += 1
+
+    plan_all(requests, tell)
 
 
 def warm(as_json: arguments.Json = False) -> None:
     """Compile what makes plans, once after an installation: about a minute, or nothing if that was done before."""
-    from multiprocessing import Process
+    from multiprocessing import Process, Value
 
     began = time.monotonic()
-    doing("compiling kernels, about a minute")
+    say("compiling all kernels, once on this machine: about a minute on two CPUs ...")
     # two processes begin at either end of the list, and neither compiles what the other has
-    processes = [Process(target=_compile, args=(requests,)) for requests in (REQUESTS, REQUESTS[::-1])]
+    begun = Value("i", 0)
+    processes = [Process(target=_compile, args=(requests, begun)) for requests in (REQUESTS, REQUESTS[::-1])]
     for process in processes:
         process.start()
     for process in processes:
-        process.join()
+        while process.is_alive():
+            done = max(0, begun.value - len(processes))
+            show_progress(done, len(processes) * (len(REQUESTS) + 1), "compiling kernels, request by request")
+            process.join(REDRAW_S)
     if any(process.exitcode for process in processes):
         raise StrettoError("the kernels could not be compiled; plans are made without, more slowly")
     data = {"wall_s": time.monotonic() - began}

@@ -76,10 +76,11 @@ def study(
         _check_emulation(chosen)
     runner = _engine(engine, jobs)
     results, written = [], []
-    say(f"results, tables and page go to {os.path.join(home, '')}")
     for one in chosen:
         folder = os.path.join(home, one.name) if name == "all" else home
         with Store(folder, one.name) as store:
+            if one is chosen[0]:
+                say(f"results, tables and page go to {os.path.join(home, '')}")
             if fresh:
                 store.clear()
             result = run_study(

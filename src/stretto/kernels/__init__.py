@@ -63,6 +63,9 @@ _ASKED: dict[str, float] = {}
 _TOLD: set[str] = set()
 """Kernel modules of which somebody has been told that they are compiled: each has several functions."""
 
+_silent = False
+"""Whether this process says nothing of what it compiles."""
+
 _INTERPRETED: ContextVar[bool] = ContextVar("interpreted", default=False)
 """Whether this thread is inside :func:`interpreted`."""
 
@@ -127,6 +130,12 @@ def interpreted() -> Iterator[None]:
         yield
     finally:
         _INTERPRETED.reset(token)
+
+
+def announce_nothing() -> None:
+    """Let this process say nothing of what it compiles: for one that compiles all kernels, as another process said."""
+    global _silent
+    _silent = True
 
 
 def _pays(module: str, work: float, asked: float) -> bool:
@@ -308,8 +317,9 @@ def _announced(compiled: Any, module: str) -> Callable[..., Any]:
         if not told and not compiled.signatures:
             with _counted(), _one_process(compiled):
                 if not _load(compiled, arguments):
-                    if module not in _TOLD:
-                        name = module.rpartition(".")[2].removeprefix("kernel_")
+                    if module not in _TOLD and not _silent:
+                        # with the function: other processes and later commands may compile others of the module
+                        name = f"{module.rpartition('.')[2].removeprefix('kernel_')}.{compiled.__name__}"
                         print(f"compiling kernel {name}, once on this machine ...", file=sys.stderr, flush=True)
                     _TOLD.add(module)
                     compiled.compile(_types(arguments))
