@@ -62,7 +62,10 @@ def test_packed_trees_reach_every_rank_and_fit(seed):
     ends = np.array(sorted(direct.paths))
     capacity = np.array([direct.capacity((u, t)) for u, t in ends.tolist()])
     edges = rank_edges(len(ranks), *np.searchsorted(ranks, ends).T, capacity)
-    packed, _ = pack(edges, trees.roots, np.ones(len(ends)))
+    told = []
+    packed, _ = pack(edges, trees.roots, np.ones(len(ends)), lambda *of: told.append(of))
+    done, total, _ = zip(*told, strict=True)
+    assert done[0] == 0 and sorted(done) == [*done] and done[-1] < {*total}.pop() == trees.roots.sum()
     used, sent = np.zeros_like(capacity), np.zeros_like(trees.roots)
     for via, copies in zip(packed.via, packed.copies.tolist(), strict=True):
         (root,) = np.flatnonzero(via < 0)

@@ -120,6 +120,19 @@ def test_of_many_parts_the_percentage_is_said(line):
     assert last(terminal) == "exchanging machines (25 %, 6 s, about 18 s left)"
 
 
+def test_parts_that_a_kernel_counts_are_looked_at_when_the_line_is_drawn(line):
+    shown, terminal, clock = line
+    counted = [0]
+    shown.watch(lambda: 40 + counted[0], 100, "nearest trees")
+    clock.now_s, counted[0] = 10.0, 20
+    shown.draw()
+    assert last(terminal) == "nearest trees (60/100, 10 s, about 20 s left)"
+    shown.tell(0, 0, "verifying")
+    counted[0] = 30
+    shown.draw()
+    assert last(terminal) == "verifying (10 s)"
+
+
 def test_parts_whose_number_is_not_known_have_no_time_left(line):
     shown, terminal, clock = line
     for tried in range(4):
@@ -175,7 +188,8 @@ def run(words: str, patch) -> str:
         (
             "plan allgather -t dgx1 --size 1MB -p forest",
             [
-                "packing trees (",
+                "counting the trees that fill the links (",
+                "packing trees (0/",
                 "growing trees for numbers of parts (",
                 "a plan of 16 parts (1/9, ",
                 "plans of more parts (",
@@ -191,7 +205,15 @@ def run(words: str, patch) -> str:
             ["lower bounds", "narrowest cut", "prices of crossings", "links to widen (0/"],
         ),
         ("bound allgather,allreduce -t ring:4 --size 1MB", ["of the allgather (0/2", "of the allreduce (1/2"]),
-        ("run plan.parquet", ["starting processes (1/4", "make test data (0/4", "sending", "checking chunks (3/4"]),
+        (
+            "run plan.parquet",
+            [
+                "starting processes (1/4",
+                "connecting and making test data, 0 of 4 processes done (",
+                "sending, 0 of 4 processes done (",
+                "checking chunks (3/4",
+            ],
+        ),
         ("plan allgather -t ring:4 --size 1MB -p teccl", ["planning by teccl", "columns (", "at most about"]),
         ("plan allgather -t ndv2:1 --size 1MB -p taccl", ["scheduling, a program of", "at most about 5 min left"]),
         ("plan allgather -t ring:4 --size 1MB -p milp-allgather", ["a program of", "at most about 10 min left"]),

@@ -216,6 +216,26 @@ def test_rounds_with_busy_links_dearer_only_improve():
     assert completions[0] > completions[1] >= completions[2]
 
 
+def test_trees_are_counted_while_the_kernel_grows_them():
+    net = load_topology("ring:6")
+    heard = []
+
+    class Listener:
+        def __call__(self, done, total, what):
+            raise AssertionError("of a kernel that counts, no single numbers are told")
+
+        def counting(self, counted, before, total, what):
+            heard.append((counted, before, total, what))
+
+    run_planner("mtegcca", net, allgather(net, GB), options={"tree": "thrifty", "rounds": 1}, progress=Listener())
+    assert [(int(c[0]), before, total, what) for c, before, total, what in heard] == [
+        (6, 0, 12, "thrifty trees"), (6, 6, 12, "thrifty trees"),
+    ]  # fmt: skip
+    told = []
+    run_planner("mtegcca", net, allgather(net, GB), options={"tree": "thrifty"}, progress=lambda *t: told.append(t))
+    assert told == [(0, 6, "thrifty trees")]
+
+
 def test_no_new_try_is_begun_when_time_is_up():
     net = load_topology("dgx1")
     plan = run_planner("mtegcca", net, allgather(net, GB), time_limit_s=0.0)

@@ -33,8 +33,23 @@ def test_arrivals_are_counted_of_all_until_every_process_has_ended(plan):
             ends[node].send(message)
 
     assert local._gather(plan, pipes, 5.0, progress, "sending") == {0: "a", 1: "b", 2: "c"}
-    assert told[0] == (0, 3, "sending")  # no transfer has arrived: of processes
+    assert told[0] == (0, 0, "sending, 0 of 3 processes done")  # no transfer has arrived
     assert told[-1] == (2, 6, "sending")
+
+
+def test_parts_that_processes_do_at_the_same_time_are_counted_in_words_so_that_no_time_left_is_said(plan):
+    """The first of four was said to leave three times as long, when all were nearly done."""
+    pipes, ends = {}, {}
+    for node in range(3):
+        pipes[node], ends[node] = Pipe()
+    told = []
+
+    def progress(done, total, what):
+        ends[len(told)].send("ready") if len(told) < 3 else None
+        told.append((done, total, what))
+
+    local._gather(plan, pipes, 5.0, progress, "connecting and making test data")
+    assert told == [(0, 0, f"connecting and making test data, {k} of 3 processes done") for k in range(4)]
 
 
 def test_a_node_says_how_many_transfers_have_arrived_there(plan, monkeypatch):

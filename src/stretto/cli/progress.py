@@ -16,7 +16,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from ..model.arrays import Int64
 
 PATIENCE_S = 1.0
 """Seconds of a command after which progress is drawn."""
@@ -43,11 +46,13 @@ class Progress:
         self._what: str | None = None
         self._due_s: float | None = None
         self._at_most = False
+        self._counted: Callable[[], int] | None = None
         self._drawn = False
         self._count(0, 0)
 
     def _count(self, done: int, total: int) -> None:
         """Count from here: the speed is that of what is done from now on."""
+        self._counted = None
         self._first, self._done, self._total = done, done, total
         self._first_s = self._done_s = self._now()
 
@@ -58,9 +63,15 @@ class Progress:
                 self._count(done, total)
             elif done > self._done:
                 self._done, self._done_s = done, self._now()
-            self._due_s = None
+            self._due_s = self._counted = None
             self._what = what if done < total or not total else None
         self.draw()
+
+    def watch(self, counted: Callable[[], int], total: int, what: str) -> None:
+        """Say what is being done; the number of parts that are done is asked for whenever the line is drawn."""
+        self.tell(counted(), total, what)
+        with self._lock:
+            self._counted = counted
 
     def wait(self, what: str, seconds: float | None, at_most: bool = False) -> None:
         """Say what takes about, or at most, this number of seconds from now on; None if what was said last holds."""
@@ -74,6 +85,8 @@ class Progress:
     def draw(self) -> None:
         """Draw the line, if the command has taken long enough."""
         with self._lock:
+            if self._counted is not None and (done := self._counted()) > self._done:
+                self._done, self._done_s = done, self._now()
             if self._what is None:
                 self._erase()
             elif self._now() - self._began_s >= PATIENCE_S and self._process == os.getpid():
@@ -232,6 +245,11 @@ class _Listener:
         """Say what is being done, and how long it takes at most; None if what was said last holds."""
         if _shown is not None:
             _shown.wait(what, seconds, at_most=True)
+
+    def counting(self, counted: Int64, before: int, total: int, what: str) -> None:
+        """Say what a kernel does, which counts its parts."""
+        if _shown is not None:
+            _shown.watch(lambda: before + int(counted[0]), total, what)
 
 
 show_progress = _Listener()

@@ -26,10 +26,11 @@ import numpy as np
 
 from ..kernels import at_speed
 from ..kernels.paths import distances
+from ..model.arrays import Int64
 from ..model.collective import Collective, Workload
 from ..model.errors import InputError, nearest, none_of
 from ..model.plan import Plan
-from ..model.progress import Progress, tell_at_most
+from ..model.progress import Progress, tell_at_most, tell_counting
 from ..model.targets import Target
 from ..model.topology import ACCELERATOR, Topology
 from ..schedule.effort import STEPS_A_SECOND, UNIT_STEPS, Budget
@@ -74,6 +75,11 @@ class Request:
         if self.progress is not None:
             seconds = None if units is None else min(units * UNIT_STEPS / STEPS_A_SECOND, self.budget.stop.left_s)
             tell_at_most(self.progress, what, seconds)
+
+    def tell_counting(self, counted: Int64, before: int, total: int, what: str) -> None:
+        """Tell :attr:`progress` of a kernel's work, see :func:`stretto.model.progress.tell_counting`."""
+        if self.progress is not None:
+            tell_counting(self.progress, counted, before, total, what)
 
     @property
     def deliveries(self) -> int:

@@ -139,8 +139,8 @@ def run_local(
             theirs.close()
             pipes[node] = ours
             children.append(child)
-        _tell(pipes, _gather(plan, pipes, timeout_s, progress, "waiting for processes to listen"))
-        _gather(plan, pipes, timeout_s, progress, "waiting for processes to connect and to make test data")
+        _tell(pipes, _gather(plan, pipes, timeout_s, progress, "preparing to listen"))
+        _gather(plan, pipes, timeout_s, progress, "connecting and making test data")
         _tell(pipes, time.monotonic() + START_S)
         results = _gather(plan, pipes, None, progress, "sending")
     finally:
@@ -199,12 +199,13 @@ def _gather(
     """One message from every process; raises the first failure that a process reports.
 
     Args:
-        progress: told of ``what`` how many processes have sent theirs; or, of processes that say so, how many transfers
-            have arrived of all.
+        progress: told how many processes have sent theirs, in words, since they work at the same time and the first
+            says little of the last; or, of processes that say so, how many transfers have arrived of all.
+        what: what processes do until they send their message.
     """
     messages: dict[int, Any] = {}
     missing, arrived = dict(pipes), dict.fromkeys(pipes, 0)
-    progress(0, len(pipes), what)
+    progress(0, 0, f"{what}, 0 of {len(pipes)} processes done")
     while missing:
         ready = wait(list(missing.values()), timeout_s)
         if not ready:
@@ -225,7 +226,7 @@ def _gather(
         if any(arrived.values()):
             progress(sum(arrived.values()), int(plan.dst.lengths.sum()), what)
         else:
-            progress(len(messages), len(pipes), what)
+            progress(0, 0, f"{what}, {len(messages)} of {len(pipes)} processes done")
     return messages
 
 

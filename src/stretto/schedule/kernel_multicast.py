@@ -64,10 +64,12 @@ class Grown(NamedTuple):
 
 
 def grow_trees(
-    network: Network, tasks: Tasks, rule: Rule
+    network: Network, tasks: Tasks, rule: Rule, counted: Int64
 ) -> tuple[Int64, Float64, Int64, Int64, tuple[int, int], float]:
     """Grow one multicast tree a chunk, in order, each on what the earlier ones left free.
 
+    Args:
+        counted: int64[1], the trees that are grown; others may read it meanwhile.
     Returns:
         The fields of :class:`Grown`, a row each. (chunk, node) that has no path, or (-1, -1). When the last wanted
         chunk has arrived.
@@ -106,6 +108,7 @@ def grow_trees(
                 head, tail, np.append(start, more), np.append(end, more), np.append(following, others)
             )
         segments = keep_tree(chunk, smallest, network, rule, tree, calendars, grown, segments)
+        counted[0] += 1
     return (
         np.array(grown.passes)[1:],
         np.array(grown.times)[1:],

@@ -102,6 +102,7 @@ def grow_implicitly(
     thrift: float | Float64,
     work: float = 0.0,
     neglected: float = 0.0,
+    counted: Int64 | None = None,
 ) -> MulticastTrees:
     """Trees for tasks in order, by the kernel.
 
@@ -110,6 +111,7 @@ def grow_implicitly(
         nearness, thrift: see :class:`stretto.schedule.kernel_candidates.Rule`.
         work: links that all calls together will try, to choose the kernel's speed.
         neglected: share of a slot up to which a latency takes no slot; what is sent may start too early by that.
+        counted: int64[1], counts the trees while they are grown.
     Raises:
         Infeasible: a node that wants a chunk has no path from its holders.
     """
@@ -133,7 +135,9 @@ def grow_implicitly(
     )  # fmt: skip
     rule = Rule(slot_s is not None, nearness, np.broadcast_to(thrift, topology.link_count).astype(np.float64))
     grow = at_speed(kernel_multicast.grow_trees, work)
-    passes, times, hits, hops, unreached, finish = grow(network, spread, rule)
+    passes, times, hits, hops, unreached, finish = grow(
+        network, spread, rule, np.zeros(1, dtype=np.int64) if counted is None else counted
+    )
     if unreached[0] >= 0:
         source, missed = int(holders[unreached[0]][0]), unreached[1]
         raise Infeasible(f"{topology.names[source]} cannot reach {topology.names[missed]}")

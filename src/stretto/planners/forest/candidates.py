@@ -19,6 +19,7 @@ from ...bounds import best_parts, bottleneck, distances, tree_rates_within
 from ...model.arrays import Int32, Int64
 from ...model.collective import Collective
 from ...model.errors import Unsupported
+from ...model.progress import Progress, silent
 from ...model.topology import Topology
 from ...model.variants import opposite
 from ...schedule.trees import Trees
@@ -71,26 +72,29 @@ class Packing(NamedTuple):
         return Packing(replace(self.trees, routes=routes.with_values(link[routes.values])), self.share)
 
 
-def forests_of(topology: Topology, c: Collective, transfers: int, steps: float = math.inf) -> list[Forest]:
+def forests_of(
+    topology: Topology, c: Collective, transfers: int, steps: float = math.inf, progress: Progress = silent
+) -> list[Forest]:
     """Forests for a collective, to choose from.
 
     Args:
         transfers: about how many transfers the finest plan has: the time of one is a length to be kept short, as
             latency is.
         steps: about microseconds of CPU that a search for trees of one kind may take.
+        progress: told how many trees are packed.
     Raises:
         Unsupported: no trees are found within these.
     """
     ranks = c.ranks
     if c.traits.reduces_to_all:
-        return _allreduce_forests(topology, c, 2 * (len(ranks) - 1) * c.size_bytes / transfers, steps)
+        return _allreduce_forests(topology, c, 2 * (len(ranks) - 1) * c.size_bytes / transfers, steps, progress)
     if not _may_pack(topology, c, steps):
         raise _too_long(topology, c)
     amounts = (ranks == c.ranks[c.root] if c.root >= 0 else np.ones(len(ranks))).astype(np.float64)
     # sums that are not copied are copies with all links turned round
     net = _reversed(topology) if c.reduces else topology
     part_bytes = (len(ranks) - 1) * c.size_bytes / transfers
-    packings = _packed(net, ranks, spreading(net, ranks, amounts, steps), part_bytes, backward=c.reduces)
+    packings = _packed(net, ranks, spreading(net, ranks, amounts, steps), part_bytes, c.reduces, progress)
     roots = int(amounts.sum())
     return [Forest.one_way(trees, c.reduces, [part / roots for part in share]) for trees, share in packings]
 
@@ -117,7 +121,9 @@ def _too_long(topology: Topology, c: Collective) -> Unsupported:
     )
 
 
-def _allreduce_forests(topology: Topology, c: Collective, part_bytes: float, steps: float) -> list[Forest]:
+def _allreduce_forests(
+    topology: Topology, c: Collective, part_bytes: float, steps: float, progress: Progress
+) -> list[Forest]:
     """In-trees and out-trees of the same roots; the roots have equal shares where unequal shares gain nothing.
 
     Where links are alike both ways, also trees that meet in their middle, which are as fast as unequal roots.
@@ -140,10 +146,10 @@ def _allreduce_forests(topology: Topology, c: Collective, part_bytes: float, ste
     if best is not None and best.rate > composed * UNEQUAL_ROOTS_GAIN:
         copies = whole_counts(topology, ranks, best.copies, best.root)
         sums = whole_counts(back, ranks, best.sums, best.root)
-    down = _packed(topology, ranks, copies, part_bytes, backward=False)
+    down = _packed(topology, ranks, copies, part_bytes, False, progress)
     other = opposite(topology) if equal_roots else None
     if other is None:
-        up = _packed(back, ranks, sums, part_bytes, backward=True)
+        up = _packed(back, ranks, sums, part_bytes, True, progress)
     else:
         up = [packing.backward(other) for packing in down]
     amount = np.where(sums.roots > 0, copies.roots, 0).tolist()
@@ -197,7 +203,9 @@ def _reversed(topology: Topology) -> Topology:
     return replace(topology, src=topology.dst, dst=topology.src)
 
 
-def _packed(topology: Topology, ranks: Int32, counts: TreeCounts, part_bytes: float, backward: bool) -> list[Packing]:
+def _packed(
+    topology: Topology, ranks: Int32, counts: TreeCounts, part_bytes: float, backward: bool, progress: Progress
+) -> list[Packing]:
     """Trees packed among ranks: first as the packing gives them, then made shallower.
 
     Args:
@@ -215,7 +223,7 @@ def _packed(topology: Topology, ranks: Int32, counts: TreeCounts, part_bytes: fl
         np.array([min(float(latency_s[p].sum() + size / bandwidth[p].min()) for p in paths) for paths in routes])
         for size in (0.0, part_bytes)
     )
-    trees, order = pack(edges, counts.roots, nearest_s)
+    trees, order = pack(edges, counts.roots, nearest_s, progress)
     shallow = shorten(trees, edges, part_s)
     relays = find_relays(topology, ranks)
     packings = []

@@ -16,6 +16,7 @@ import numpy as np
 from ...bounds.exact import Arcs
 from ...kernels import at_speed
 from ...model.arrays import Float64, Int64, Ragged
+from ...model.progress import Progress, silent
 from . import kernel_branchings, kernel_packing
 from .kernel_branchings import Branchings
 from .kernel_packing import FlowNetwork, GrowingTree, RankEdges
@@ -31,21 +32,24 @@ def rank_edges(ranks: int, tail: Int64, head: Int64, capacity: Int64) -> RankEdg
     return RankEdges(tail, head, capacity, *lists)
 
 
-def pack(edges: RankEdges, roots: Int64, length: Float64) -> tuple[Branchings, Int64]:
+def pack(edges: RankEdges, roots: Int64, length: Float64, progress: Progress = silent) -> tuple[Branchings, Int64]:
     """Pack out-trees to all ranks; they must exist.
 
     Args:
         roots: int64[ranks], how many trees each rank is root of.
         length: float64[edges]; paths from the root are kept short.
+        progress: told how many trees are packed.
     Returns:
         The trees, and int64[trees, ranks], the order in which each reached the ranks.
     """
     network = _Network(edges, roots, length)
     batches: list[_Batch] = []
+    packed, trees_in_all = 0, int(roots.sum())
     for root in np.flatnonzero(roots).tolist():
         network.pending[root] = 0
         stack = [_Batch.of(int(roots[root]), root, len(roots))]
         while stack:
+            progress(packed, trees_in_all, "packing trees")
             batch = stack.pop()
             while (taken := network.grow(batch, stack)) is not None:
                 edge, count = taken
@@ -53,6 +57,7 @@ def pack(edges: RankEdges, roots: Int64, length: Float64) -> tuple[Branchings, I
                 batch.count = count
                 network.take(batch, edge)
             batches.append(batch)
+            packed += batch.count
     trees = Branchings(np.array([b.tree.via for b in batches]), np.array([b.count for b in batches]))
     return trees, np.array([b.tree.order for b in batches])
 

@@ -16,6 +16,7 @@ from ...bounds import distances
 from ...model.collective import Collective, Workload
 from ...model.errors import InputError
 from ...model.plan import Plan
+from ...model.progress import Progress
 from ...model.topology import Topology
 from ...schedule.best import best, completion_s
 from ...schedule.cutting import messages_cost
@@ -105,9 +106,8 @@ def forest(request: Request, *, parts: int = 0, trees: int = 16) -> Plan:
 
     @cache
     def packed(topology: Topology) -> list[list[Forest]]:
-        return [_packed_forests(topology, c, trees, budget) for c in request.workload.collectives]
+        return [_packed_forests(topology, c, trees, budget, request.tell) for c in request.workload.collectives]
 
-    request.tell(0, 0, "packing trees")
     if not parts and _may_cut_by_messages(request):
         choices = _choices_by_parts(request, packed(net)[0], trees, budget)
         if choices:
@@ -154,11 +154,12 @@ def _searches(
     return sorted(searches, key=lambda search: search.least_s)
 
 
-def _packed_forests(topology: Topology, c: Collective, trees: int, budget: Budget) -> list[Forest]:
+def _packed_forests(topology: Topology, c: Collective, trees: int, budget: Budget, progress: Progress) -> list[Forest]:
     """Forests at the rate of the bottleneck, with no more trees than allowed."""
+    progress(0, 0, "counting the trees that fill the links")
     budget.spend(packing=packing_work(topology, c))
     steps = max(SEARCH_TIMES * budget.steps, SEARCH_STEPS)
-    forests = forests_of(topology, c, TRANSFER_COUNTS[-1], steps)
+    forests = forests_of(topology, c, TRANSFER_COUNTS[-1], steps, progress)
     return [keep_largest(topology, c, forest, trees) for forest in forests]
 
 

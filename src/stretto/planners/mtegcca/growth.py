@@ -122,10 +122,11 @@ def _in_rounds(request: Request, growth: Growth) -> tuple[MulticastTrees, dict[s
         nearness, thrift = RULES[rule]
         flat = np.full(topology.link_count, thrift)
         price = flat if again < 0 else prices.get(rule, flat)
-        request.tell(i, total, f"{rule} trees")
         tasks = task_order(workload, turns)
+        counted = np.zeros(1, dtype=np.int64)
+        request.tell_counting(counted, i * len(tasks), total * len(tasks), f"{rule} trees")
         trees = grow_implicitly(
-            topology, workload, tasks, growth.slot_s, nearness, price, work * total, growth.neglected
+            topology, workload, tasks, growth.slot_s, nearness, price, work * total, growth.neglected, counted
         )
         if best is None or trees.finish_s < best[0].finish_s:
             best = trees, {"tree": rule, "order": turns, "round": max(again + 1, 0)}
