@@ -8,7 +8,8 @@ import pytest
 
 import stretto as st
 from command_line import stretto
-from stretto.model.errors import InputError, no_node
+from stretto.model.errors import InputError, no_link, no_node
+from stretto.model.units import parse_bandwidth, parse_size
 from stretto.topologies import load_topology
 from stretto.topologies.pairs import OF_NODES, OF_PAIRS
 from stretto.topologies.tables import misspelt
@@ -84,3 +85,66 @@ def test_a_misspelt_node_is_answered_with_the_one_that_was_meant_but_another_num
     assert said == "error: news.json, link 0: there is no node 'Chicgo'; did you mean Chicago?\n"
     with pytest.raises(InputError, match="ranks: there is no node 'Denvr' in zoo:Abilene; did you mean Denver"):
         st.plan([{"collective": "allgather", "size": "1MB", "ranks": ["Denvr", "Chicago"]}], "zoo:Abilene")
+
+
+@pytest.mark.parametrize(
+    ("parse", "text", "says"),
+    [
+        (parse_size, "1MX", "'1MX' has an unknown unit 'MX'; did you mean MB or MiB?"),
+        (parse_size, "5Gigabytes", "did you mean GB or GiB?"),
+        (parse_size, "1XB", "there are KB, MB, GB, TB, KiB, MiB, GiB, TiB, B"),
+        (parse_bandwidth, "25GB/x", "did you mean GB/s or Gbit/s or Gbps?"),
+        (parse_bandwidth, "25/x", "there are GB/s, MB/s, Gbit/s, Mbit/s, Gbps, Mbps"),
+    ],
+)
+def test_a_misspelt_unit_is_answered_with_those_of_its_prefix(parse, text, says):
+    with pytest.raises(InputError) as said:
+        parse(text)
+    assert str(said.value).endswith(says)
+
+
+LINKS = (("oslo", "rome"), ("rome", "oslo"), ("oslo", "bern"), ("n1", "n2"))
+
+
+@pytest.mark.parametrize(
+    ("pair", "hint"),
+    [
+        (("olso", "rome"), "; did you mean oslo?"),
+        (("oslo", "rmoe"), "; did you mean rome?"),
+        (("bern", "oslo"), "; there is oslo→bern"),
+        (("oslo", "n1"), "; links from oslo lead to rome, bern"),
+        (("bern", "rome"), ""),
+        (("n3", "n2"), ""),  # another number is another node
+    ],
+)
+def test_a_link_that_is_not_there_is_answered_with_what_was_meant(pair, hint):
+    assert no_link("there is none", *pair, LINKS) == f"there is none{hint}"
+    many = [("a", f"b{k}") for k in range(9)]
+    assert no_link("none", "a", "a", many) == "none; links from a lead to b0, b1, b2, b3, b4 and 4 more"
+
+
+def test_misspelt_links_of_files_and_machines_of_an_order_are_answered_on_the_command_line(tmp_path):
+    ends = ("oslo", "rome"), ("rome", "oslo"), ("oslo", "bern"), ("bern", "oslo"), ("rome", "bern")
+    link = {"bandwidth_GBps": 1, "latency_us": 1}
+    net = {"nodes": [{"id": city, "site": city} for city in ("oslo", "rome", "bern")],
+           "links": [{"src": a, "dst": b, **link} for a, b in ends]}  # fmt: skip
+
+    def refused(command, **files):
+        for name, data in {"net": net, **files}.items():
+            (tmp_path / f"{name}.json").write_text(json.dumps(data))
+        return stretto(*command.split(), code=2, cwd=tmp_path).stderr
+
+    misspelt = {**net, "links": [*net["links"], {"src": "bern", "dst": "rmoe", **link}]}
+    assert "dst 'rmoe' is no node; did you mean rome?" in refused("topologies other.json", other=misspelt)
+    changes = {"changes": [{"at_s": 1, "src": "bern", "dst": "rome", "bandwidth_GBps": 1}]}
+    assert "no link from 'bern' to 'rome'; there is rome→bern" in refused(
+        "topologies other.json", other={**net, **changes}
+    )
+    refused_order = refused("order -t net.json --library gloo --collective allreduce --size 1MB --order oslo,rmoe,bern")
+    assert "net.json has no machine 'rmoe'; did you mean rome?" in refused_order
+    stretto("plan", "allgather", "-t", "net.json", "--size=1KB", "-p", "forest", "-o", "plan.parquet", cwd=tmp_path)
+    news = {"links": [{"src": "bern", "dst": "rome", "down": True}]}
+    said = refused("replan plan.parquet --telemetry news.json", news=news)
+    assert "there is no link bern→rome; there is rome→bern" in said
+    said = refused("simulate plan.parquet --changes steps.json", steps=changes)
+    assert "there is no link from 'bern' to 'rome'; there is rome→bern" in said

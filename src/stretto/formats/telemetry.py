@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..model.errors import InputError, no_node
+from ..model.errors import InputError, no_link, no_node
 from ..model.telemetry import Telemetry
 from ..model.topology import Topology
 from ..model.units import parse_bandwidth, parse_time
@@ -49,7 +49,10 @@ def parse_telemetry(data: Any, topology: Topology, chunks: int, where: str) -> T
         check_keys(link, LINK_ENTRIES, place)
         ends = (_node(link.get("src"), nodes, place), _node(link.get("dst"), nodes, place))
         if ends not in links:
-            raise InputError(f"there is no link {topology.names[ends[0]]}→{topology.names[ends[1]]}", place)
+            names = topology.names
+            of = [(names[a], names[b]) for a, b in links]
+            pair = names[ends[0]], names[ends[1]]
+            raise InputError(no_link(f"there is no link {'→'.join(pair)}", *pair, of), place)
         if entry(link, "down", bool, place, False):
             down.add(links[ends])
         if "bandwidth" in link:

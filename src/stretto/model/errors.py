@@ -21,6 +21,8 @@ from collections.abc import Iterable
 
 MOST_SHOWN = 60
 """Characters of a wrong word that a message shows."""
+MOST_NAMED = 5
+"""Ends of links that a message names."""
 
 
 def nearest(name: str, names: Iterable[str], otherwise: str | None = None, most: int = 1) -> str:
@@ -48,10 +50,28 @@ def absent(what: str, name: str, names: Iterable[str]) -> str:
 def no_node(name: object, names: Iterable[str], network: str = "") -> str:
     """What to say of what no node is called, and of the node whose name is like it: another number is another node."""
     message = f"there is no node {name!r}" + (f" in {network}" if network else "")
-    if not isinstance(name, str):
-        return message
+    return _with_hint(message, nearest_numbered(name, names, "")) if isinstance(name, str) else message
+
+
+def nearest_numbered(name: str, names: Iterable[str], otherwise: str) -> str:
+    """As :func:`nearest`, of things that have numbers in their names: another number is another thing."""
     letters = _without_digits(name)
-    return _with_hint(message, nearest(name, [each for each in names if _without_digits(each) != letters], ""))
+    return nearest(name, [each for each in names if _without_digits(each) != letters], otherwise)
+
+
+def no_link(message: str, src: str, dst: str, links: Iterable[tuple[str, str]]) -> str:
+    """What to say of two nodes that no link joins, after ``message``: of a misspelt end the one that was meant, else
+    the link back, or where links lead."""
+    links = (*links,)
+    names = {end: None for link in links for end in link}
+    for end in (src, dst):
+        if end not in names:
+            return _with_hint(message, nearest_numbered(end, names, ""))
+    if (dst, src) in links:
+        return _with_hint(message, f"there is {dst}→{src}")
+    ends = [b for a, b in links if a == src]
+    more = f" and {len(ends) - MOST_NAMED} more" if len(ends) > MOST_NAMED else ""
+    return _with_hint(message, f"links from {src} lead to {', '.join(ends[:MOST_NAMED])}{more}" if ends else "")
 
 
 def _without_digits(name: str) -> str:

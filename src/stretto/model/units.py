@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 
 from .errors import InputError
 
@@ -18,6 +19,11 @@ _PER_SECOND = {"": 1.0, "s": 1.0, "ms": 1e3, "us": 1e6, "µs": 1e6, "μs": 1e6, 
 _PER_SECOND |= {f"{p}sec": 10.0**n for p, n in (("", 0), ("m", 3), ("u", 6), ("n", 9))}
 _NUMBER = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([^\s\d]*(?:/\s*\w+)?)\s*")
 _MAX_BYTES = 2**60
+
+SIZES = ("KB", "MB", "GB", "TB", "KiB", "MiB", "GiB", "TiB", "B")
+"""Units of sizes that errors name."""
+SPEEDS = ("GB/s", "MB/s", "Gbit/s", "Mbit/s", "Gbps", "Mbps")
+"""Units of bandwidths that errors name."""
 
 BANDWIDTHS = (1.0, 1e18)
 """The slowest and the fastest link, bytes/s."""
@@ -31,6 +37,13 @@ def _split(text: str, what: str, where: str | None) -> tuple[float, str]:
     if match is None:
         raise InputError(f"{text!r} is not a {what}", where)
     return float(match[1]), match[2]
+
+
+def _like(unit: str, units: Sequence[str]) -> str:
+    """What to say of an unknown unit: the units with its prefix, else all. Two units with different prefixes differ in
+    one letter, so that :func:`~stretto.model.errors.nearest` would name wrong ones."""
+    same = [each for each in units if each[0].lower() == unit[0].lower()]
+    return f"did you mean {' or '.join(same)}?" if same else f"there are {', '.join(units)}"
 
 
 def _bytes_factor(unit: str) -> float | None:
@@ -57,7 +70,7 @@ def parse_size(text: str | int | float, where: str | None = None) -> int:
         raise InputError(f"{text!r} may be bits or bytes: write {word}B or {word}bit", where)
     factor = _bytes_factor(unit)
     if factor is None:
-        raise InputError(f"{text!r} has an unknown unit {unit!r} (KB, MB, GB, KiB, MiB, GiB, B)", where)
+        raise InputError(f"{text!r} has an unknown unit {unit!r}; {_like(unit, SIZES)}", where)
     size = number * factor
     if not math.isfinite(size) or size < 1:
         raise InputError(f"{text!r} must be at least one byte", where)
@@ -86,7 +99,7 @@ def parse_bandwidth(text: str | int | float, where: str | None = None) -> float:
         name = name.removesuffix("/s")
         factor = _bytes_factor(name + "it" if name.endswith("b") else name)
     if factor is None:
-        raise InputError(f"{text!r} has an unknown unit {unit!r} (GB/s, MB/s, Gbit/s, Gbps)", where)
+        raise InputError(f"{text!r} has an unknown unit {unit!r}; {_like(unit, SPEEDS)}", where)
     bandwidth = number * factor
     if not BANDWIDTHS[0] <= bandwidth <= BANDWIDTHS[1]:
         raise InputError(f"{text!r} is not a bandwidth from 1 B/s to 1e18 B/s", where)
@@ -97,7 +110,7 @@ def parse_time(text: str | int | float, where: str | None = None) -> float:
     """Seconds, from zero to a year, from ``5us``, ``0.7 ms``, ``1s`` or a number of seconds."""
     number, unit = _split(str(text), "time (try 5us, 0.7ms or 1s)", where)
     if unit not in _PER_SECOND:
-        raise InputError(f"{text!r} has an unknown unit {unit!r} (s, ms, us, ns)", where)
+        raise InputError(f"{text!r} has an unknown unit {unit!r}; there are s, ms, us and ns", where)
     seconds = number / _PER_SECOND[unit]
     if not 0 <= seconds <= LONGEST_S:
         raise InputError(f"{text!r} is not a time from zero to a year", where)

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..kernels import at_speed
 from ..model.arrays import Float64, Int32, Int64, Ragged
-from ..model.errors import InputError, Unsupported, none_of
+from ..model.errors import InputError, Unsupported, nearest_numbered, none_of
 from ..model.topology import Topology
 from . import kernel_routes
 
@@ -119,8 +119,8 @@ class Machines:
         unknown = [name for name in names if name not in known]
         if unknown:
             told = f"there is no file {names[0]!r}, and " if len(names) == 1 < self.count else ""
-            has = f"{self.topology.name} has no machine {unknown[0]!r}; it has {_some(self.names)}"
-            raise InputError(told + has, where)
+            hint = nearest_numbered(unknown[0], self.names, f"it has {_some(self.names)}")
+            raise InputError(f"{told}{self.topology.name} has no machine {unknown[0]!r}; {hint}", where)
         order = [known[name] for name in names]
         if len(set(order)) < len(order):
             twice = next(name for name in names if list(names).count(name) > 1)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..model.changes import Changes, make_changes
-from ..model.errors import InputError, Unsupported
+from ..model.errors import InputError, Unsupported, nearest_numbered, no_link
 from ..model.topology import (
     ACCELERATOR,
     ASSUMED,
@@ -126,7 +126,9 @@ def changes_of(
         else:
             pair = (_end(change, "src", number, place), _end(change, "dst", number, place))
             if pair not in ends:
-                raise InputError(f"there is no link from {shown(change['src'])} to {shown(change['dst'])}", place)
+                message = f"there is no link from {shown(change['src'])} to {shown(change['dst'])}"
+                of = [(str(link["src"]), str(link["dst"])) for link in links]
+                raise InputError(no_link(message, str(change["src"]), str(change["dst"]), of), place)
             link = ends[pair]
         width = _quantity(change, BANDWIDTH_UNITS, "bandwidth or 0", place)
         rows.append((values.real(change.get("at_s"), "'at_s'", place), link, width))
@@ -138,7 +140,10 @@ def _end(entries: dict[str, Any], end: str, number: dict[Hashable, int], where: 
         raise InputError(f"{end!r} is missing", where)
     key = entries[end]
     if type(key) not in (int, str) or key not in number:
-        raise InputError(f"{end} {shown(key)} is no node; there are {len(set(number.values()))}", where)
+        otherwise = f"there are {len(set(number.values()))}"
+        known = [each for each in number if isinstance(each, str)]
+        hint = nearest_numbered(key, known, otherwise) if isinstance(key, str) else otherwise
+        raise InputError(f"{end} {shown(key)} is no node; {hint}", where)
     return number[key]
 
 
@@ -162,7 +167,8 @@ def read_changes(path: str, topology: Topology) -> Changes:
         raise InputError("must be an object with 'changes', as in a topology file", path)
     number: dict[Hashable, int] = {name: v for v, name in enumerate(topology.names)}
     number |= {v: v for v in range(topology.node_count)}
-    links = [{"src": int(a), "dst": int(b)} for a, b in zip(topology.src, topology.dst, strict=True)]
+    of = topology.names
+    links = [{"src": of[a], "dst": of[b]} for a, b in zip(topology.src, topology.dst, strict=True)]
     return make_changes(changes_of(data, number, links, path), topology.link_count, path)
 
 

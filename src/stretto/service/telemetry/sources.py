@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from ...model.errors import InputError
+from ...model.errors import InputError, no_link
 from ...model.units import parse_time
 from ...topologies.values import check_keys, entry, objects, shown
 from .intake import Receipt
@@ -104,7 +104,8 @@ def link_of(data: Mapping[str, Any], links: Mapping[Link, float], where: str) ->
     """The link that an object names by ``src`` and ``dst``."""
     link = entry(data, "src", str, where), entry(data, "dst", str, where)
     if link not in links:
-        raise InputError(f"there is no link {shown(link[0])} to {shown(link[1])}", where)
+        message = f"there is no link {shown(link[0])} to {shown(link[1])}"
+        raise InputError(no_link(message, *link, links), where)
     return link
 
 
