@@ -32,8 +32,10 @@ def _help(path: str, monkeypatch, capsys, columns: int) -> str:
     return capsys.readouterr().out
 
 
-def test_every_command_is_listed_and_has_an_example():
-    assert EXAMPLES.keys() == COMMANDS.keys()
+def test_every_command_and_group_is_listed_and_has_an_example(monkeypatch, capsys):
+    groups = {name for name, command in ROOT.commands.items() if hasattr(command, "commands")} | {""}
+    assert EXAMPLES.keys() == COMMANDS.keys() | groups
+    assert all("Example:\n  stretto " in _help(path, monkeypatch, capsys, 60) for path in groups)
     assert sorted(name for names in SUBJECTS.values() for name in names) == sorted(ROOT.commands)
 
 

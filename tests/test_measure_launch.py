@@ -74,7 +74,7 @@ def test_hosts_are_names_with_addresses_where_given():
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("a", "1 hosts are given"), ("a,a", "'a' is given twice"), ("a,-oProxy", "no host name"), ("a,b;c", "no host"),
+    [("a", "1 host is given"), ("a,a", "'a' is given twice"), ("a,-oProxy", "no host name"), ("a,b;c", "no host"),
      ("a,=10.0.0.1", "names no host")],
 )  # fmt: skip
 def test_a_wrong_list_of_hosts_is_refused(text, words):

@@ -123,7 +123,7 @@ def test_a_cell_that_failed_ends_the_command_with_1_now_and_when_it_is_there_bef
         code, stdout, _ = run(patch)
     assert code == 1
     assert "ring failed in 1 cell: ValueError: no such thing" in stdout
-    assert "1 cells run, 0 there before; 1 failed\n" in stdout
+    assert "1 cell run, 0 there before; 1 failed\n" in stdout
     assert run(monkeypatch, "--json")[0] == 1
     assert run(monkeypatch, "--retry-failed")[0] == 0
 

@@ -58,6 +58,9 @@ GLOO_ORDER = ["order", "-t", "ring:4", "--library", "gloo", "--collective", "all
             "mine.py: there is no such file",
         ),
         (["compare", "allgather", "-t", "ring:4", "--size", "1KB", "-p", "ring,mine.py"], "name a planner in it"),
+        (["plan", "allgather:1KB,allreduce", "-t", "ring:4"], "allreduce says no size; write allreduce:SIZE"),
+        (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "-p", "forest", "--option", "parts=x"], "no integer"),
+        (["measure", "--hosts", "a"], "1 host is given"),
         (["planners", "forrest"], "did you mean forest?"),
         (["draw"], "no such command"),
         (
@@ -116,3 +119,29 @@ def test_what_export_to_nccl_refuses_is_one_line(words, why, tmp_path):
     done = stretto("export", *words.format(tmp_path / "full").split(), code=2, cwd=tmp_path)
     assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1 and why in done.stderr
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "verify FILE", "plan allreduce -t FILE --size 1MB", "plan -t ring:4 --jobs FILE",
+        "plan allreduce -t ring:4 --size 1MB --tuning FILE", "plan alltoallv -t ring:4 --demand FILE",
+        "import FILE --from msccl -t ring:4 --size 1MB", "import FILE --from teccl -t ring:4 --size 1MB",
+    ],
+)  # fmt: skip
+def test_of_an_empty_file_it_is_said_that_it_is_empty(words, tmp_path):
+    (tmp_path / "empty.json").touch()
+    assert (
+        "error: empty.json: is empty"
+        in stretto(*words.replace("FILE", "empty.json").split(), code=2, cwd=tmp_path).stderr
+    )
+
+
+def test_what_is_named_where_a_folder_must_be_or_at_a_moment_is_said(tmp_path):
+    (tmp_path / "file").touch()
+    said = stretto("study", "swot", "-o", "file", code=2, cwd=tmp_path).stderr
+    assert said == "error: file: is a file or lies below one, and must be a folder\n"
+    stretto("plan", "allgather", "-t", "ring:4", "--size=1KB", "-p", "ring", "-o", "plan.parquet", cwd=tmp_path)
+    (tmp_path / "news.json").write_text("{}")
+    said = stretto("replan", "plan.parquet", "--telemetry=news.json", "--at", "1x", code=2, cwd=tmp_path).stderr
+    assert said.startswith("error: --at: '1x' has an unknown unit")

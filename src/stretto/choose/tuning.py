@@ -8,7 +8,6 @@ which the second is better is narrowed down. Sizes are full buffers in bytes, as
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -35,6 +34,7 @@ from ..schedule.fitting import refuse
 from ..schedule.kept import Kept
 from ..simulate import simulate
 from ..topologies import assume_messages, load_topology
+from ..topologies.values import parse_json
 from ..verify import verify
 from .exportable import exportable
 from .programs import program_s
@@ -331,7 +331,7 @@ def read_tuning(path: str) -> Tuning:
         InputError: the file is no table, or the table of another version; the message says what is wrong.
     """
     try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
+        data = parse_json(Path(path).read_text(encoding="utf-8"), path)
         if data["stretto_tuning"] != VERSION:
             raise InputError(f"is a table of version {data['stretto_tuning']!r}; this stretto reads {VERSION}", path)
         ranges = tuple(_range(r) for r in data["ranges"])
@@ -341,8 +341,6 @@ def read_tuning(path: str) -> Tuning:
         raise unreadable(path, error) from None
     except KeyError as missing:
         raise InputError(f"is no table of `stretto tune`: {missing} is missing", path) from None
-    except json.JSONDecodeError as error:
-        raise InputError(f"is no JSON: {error.msg} at line {error.lineno}, column {error.colno}", path) from None
     except (ValueError, TypeError, AttributeError) as error:
         raise InputError(f"is no table of `stretto tune`: {type(error).__name__} {error}", path) from None
     if not all(isinstance(value, kind) for value, kind in zip(whole.values(), (str, str, int, int, bool), strict=True)):

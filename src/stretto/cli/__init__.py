@@ -68,6 +68,7 @@ FLAGS = {
     "option": ("--option",),
     "target": ("--for",),
     "time limit": ("--time-limit",),
+    "at": ("--at",),
     "token": ("--token",),
     "host": ("--host",),
     "database": ("--database",),

@@ -50,6 +50,7 @@ SEVERAL: Mapping[str, str] = {
 """The same of options of which one command takes several."""
 
 EXAMPLES: Mapping[str, str] = {
+    "": "stretto plan allreduce -t h100:4 --size 1GB",
     "topologies": "stretto topologies 'h100:8?pod=4&spines=4' --plot cluster.svg",
     "planners": "stretto planners forest",
     "plan": "stretto plan allreduce -t h100:4 --size 1GB -o plan.parquet",
@@ -71,11 +72,13 @@ EXAMPLES: Mapping[str, str] = {
     "export": "stretto export plan.parquet --to trace -o plan.json",
     "import": "stretto import plan.xml --from msccl -t dgx1 --size 64MB",
     "warm": "stretto warm",
+    "networks": "stretto networks put wan -t zoo:Abilene --controller http://127.0.0.1:8642",
     "networks list": "stretto networks list --controller http://127.0.0.1:8642",
     "networks show": "stretto networks show wan",
     "networks put": "stretto networks put wan -t zoo:Abilene",
     "networks delete": "stretto networks delete wan",
     "networks report": "stretto networks report wan news.json",
+    "jobs": "stretto jobs show training --controller http://127.0.0.1:8642",
     "jobs list": "stretto jobs list --controller http://127.0.0.1:8642",
     "jobs show": "stretto jobs show training",
     "jobs put": "stretto jobs put training job.json",
@@ -84,7 +87,7 @@ EXAMPLES: Mapping[str, str] = {
     "jobs hold": "stretto jobs hold training",
     "jobs accept": "stretto jobs accept training",
 }  # fmt: skip
-"""One for each command; a test reads them as the commands do."""
+"""One for each command and group of commands; a test reads them as the commands do."""
 
 SUBJECTS: Mapping[str, tuple[str, ...]] = {
     "Plans": ("plan", "compare", "bound", "tune", "order", "replan"),
@@ -123,10 +126,7 @@ class Command(TyperCommand):
                     _write_list(formatter, rows)
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
-        example = EXAMPLES.get(ctx.command_path.partition(" ")[2])
-        if example is not None:
-            with formatter.section("Example"):
-                formatter.write("".join(f"  {line}\n" for line in _shell_lines(example, formatter.width - 2)))
+        _write_example(ctx, formatter)
 
 
 class Group(TyperGroup):
@@ -137,6 +137,16 @@ class Group(TyperGroup):
         for title, names in subjects.items():
             with formatter.section(title):
                 _write_list(formatter, [(name, _first_sentence(self.get_command(ctx, name))) for name in names])
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        _write_example(ctx, formatter)
+
+
+def _write_example(ctx: Any, formatter: Any) -> None:
+    example = EXAMPLES.get(ctx.command_path.partition(" ")[2])
+    if example is not None:
+        with formatter.section("Example"):
+            formatter.write("".join(f"  {line}\n" for line in _shell_lines(example, formatter.width - 2)))
 
 
 def _write_list(formatter: Any, rows: Sequence[tuple[str, str]]) -> None:

@@ -214,5 +214,6 @@ def _show(result: dict[str, Any], one: Study, files: list[str]) -> None:
     cells = result["cells"]
     again = "; --fresh runs them again" if cells["found"] else ""
     cannot = f", {cells['cannot']} that their schemes cannot serve" if cells["cannot"] else ""
-    print_below(f"{cells['run']} cells run, {cells['found']} there before{again}; {cells['failed']} failed{cannot}")
+    many = "1 cell" if cells["run"] == 1 else f"{cells['run']} cells"
+    print_below(f"{many} run, {cells['found']} there before{again}; {cells['failed']} failed{cannot}")
     print_below(f"written: {', '.join(files)}")

@@ -60,6 +60,9 @@ def requested(
     sized = all(":" in part for part in collectives.split(","))
     if sized and amounts:
         raise InputError("each collective says its own size; leave out --size and --shard")
+    if demand is None and not sized and not amounts and ":" in collectives:
+        bare = next(part for part in collectives.split(",") if ":" not in part)
+        raise InputError(f"{bare} says no size; write {bare}:SIZE, or give --size for those that say none")
     if demand is None and not sized and (size is None) == (shard is None):
         raise InputError("give either --size or --shard")
     return collectives
@@ -81,7 +84,7 @@ def chosen_ranks(text: str, count: int) -> list[int]:
             raise InputError(f"{part!r} must be a rank or a range of ranks such as 0-7", "--ranks")
         low, high = int(first), int(last or first)
         if not low <= high < count:
-            raise InputError(f"{part!r} must be a range within 0 to {count - 1}", "--ranks")
+            raise InputError(f"{part!r} must be a rank or a range within 0 to {count - 1}", "--ranks")
         found.update(range(low, high + 1))
     return sorted(found)
 

@@ -202,6 +202,8 @@ def make_folder(path: str, named: str | None = None) -> None:
     """Make a folder; InputError, which names the path or ``named``, if it cannot be made."""
     try:
         os.makedirs(path, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise InputError("is a file or lies below one, and must be a folder", named or path) from None
     except OSError as error:
         raise InputError(f"cannot be made: {error.strerror}", named or path) from None
 

@@ -13,6 +13,8 @@ from ..topologies.values import parse_csv, read_text
 def read_demand(path: str) -> Int64:
     """int64[ranks, ranks], the bytes that a file asks for; InputError names the line and column of what is wrong."""
     lines = parse_csv(read_text(path), path)
+    if not lines:
+        raise InputError("is empty; give a row and a column for each rank", path)
     for line, row in lines:
         if len(row) != len(lines):
             what = f"has {len(row)} cells, and the file {len(lines)} rows; give a square"

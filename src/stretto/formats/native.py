@@ -361,6 +361,8 @@ def _json_lines(plan: Plan) -> Iterator[str]:
 
 
 def _read_json(path: str) -> Plan:
+    if os.path.isfile(path) and not os.path.getsize(path):
+        raise InputError("is empty", path)
     try:
         with open(path, encoding="utf-8-sig") as file:
             data = json.load(file)

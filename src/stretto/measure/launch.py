@@ -132,5 +132,8 @@ def hosts_in(text: str, where: str) -> list[tuple[str, str]]:
     if twice is not None:
         raise InputError(f"{twice!r} is given twice", where)
     if not 2 <= len(hosts) <= MOST_RANKS:
-        raise InputError(f"{len(hosts)} hosts are given; measuring takes from 2 to {MOST_RANKS}", where)
+        raise InputError(
+            f"{len(hosts)} host{'s are' if len(hosts) != 1 else ' is'} given; measuring takes from 2 to {MOST_RANKS}",
+            where,
+        )
     return hosts

@@ -182,7 +182,8 @@ class Option:
         try:
             value = words[text.lower()] if self.type is bool else self.type(text)
         except (KeyError, ValueError):
-            raise InputError(f"{text!r} is no {self.type.__name__}", where) from None
+            kind = {int: "no integer", float: "no number", bool: "neither true nor false"}[self.type]
+            raise InputError(f"{text!r} is {kind}", where) from None
         if self.choices and value not in self.choices:
             raise InputError(none_of(text, map(str, self.choices)), where)
         return value

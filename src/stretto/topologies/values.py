@@ -195,6 +195,8 @@ def first_rows(rows: Iterable[tuple[int, list[str]]], where: str, most_rows: int
 
 def parse_json(text: str, where: str) -> Any:
     """The value of a JSON text; InputError if it is none, with line and column."""
+    if not text.strip():
+        raise InputError("is empty", where)
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
@@ -238,6 +240,8 @@ def parse_xml(text: str, where: str) -> Any:
     from defusedxml import DefusedXmlException
     from defusedxml.ElementTree import fromstring
 
+    if not text.strip():
+        raise InputError("is empty", where)
     try:
         return fromstring(text.encode())
     except ParseError as error:
