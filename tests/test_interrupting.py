@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -10,6 +11,7 @@ import threading
 import pytest
 
 from command_line import stretto
+from stretto.cli import interrupting
 
 SCRIPT = """
 import sys
@@ -119,3 +121,19 @@ def test_a_command_leaves_signals_as_they_were():
     stretto("plan", "allgather", "-t", "ring:4", "--size", "1MB", "-p", "ring")
     assert threading.active_count() == threads and signal.getsignal(signal.SIGINT) is handler
     assert signal.set_wakeup_fd(-1) == -1 and sys.unraisablehook is hook
+
+
+def test_a_server_that_handles_ctrl_c_itself_is_not_cut_off(monkeypatch):
+    """As `stretto serve`, whose controller may take more than a second to end."""
+
+    class Heard:
+        def wait(self, seconds):
+            raise AssertionError("somebody else handles the signal")
+
+    monkeypatch.setattr(interrupting, "_HEARD", Heard())
+    told, tell = socket.socketpair()
+    with told, tell:
+        tell.send(bytes([signal.SIGINT]))
+        tell.shutdown(socket.SHUT_WR)
+        interrupting._watch(told)
+        assert told.recv(1) == b""

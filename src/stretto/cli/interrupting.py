@@ -78,9 +78,12 @@ def _interrupt_again(dropped: sys.UnraisableHookArgs) -> None:
 
 
 def _watch(told: socket.socket) -> None:
-    """End the process if Python does not hear of a signal soon, until the other end is closed."""
+    """End the process if Python does not hear of a signal soon, until the other end is closed.
+
+    Whoever has set a handler of their own meanwhile, as a server that first ends what it is at, ends by it.
+    """
     while signals := told.recv(1):
-        if signals[0] != signal.SIGINT:
+        if signals[0] != signal.SIGINT or signal.getsignal(signal.SIGINT) is not _hear:
             continue
         if not _HEARD.wait(PATIENCE_S):
             _say()
