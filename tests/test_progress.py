@@ -241,3 +241,16 @@ def test_a_command_says_what_it_does_on_a_terminal_alone(words, said, files, mon
     assert [part for part in said if part not in drawn] == []
     assert drawn.endswith("\r\033[K")  # the line is away when the answer is there
     assert run(words + " --json", monkeypatch) == ""
+
+
+def test_what_a_long_command_says_first_fits_the_terminal_and_is_whole_in_a_log(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    text = "results, tables and page go to a-folder-with-a-name/that-is-long/"
+    for stream, lines in ((Terminal(), ["results, tables and page go to", text.split()[-1]]), (io.StringIO(), [text])):
+        monkeypatch.setattr(sys, "stderr", stream)
+        with progress.shown([]):
+            progress.say(text)
+        assert stream.getvalue().splitlines() == lines
+        with progress.shown(["--json"]):
+            progress.say(text)
+        assert stream.getvalue().splitlines() == lines

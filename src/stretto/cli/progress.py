@@ -262,10 +262,12 @@ def show_tenths(name: str) -> Callable[[int, int, str], None]:
 
 def say(text: str) -> None:
     """Say where a command that may take minutes writes, before it begins; nothing with ``--json``."""
+    from .tables import to_terminal  # which clears the line
+
     stream = _log if _shown is None else sys.stderr
     if stream is not None:
         clear()
-        stream.write(text + "\n")
+        stream.write(to_terminal(text, stream) + "\n")
         stream.flush()
 
 
