@@ -119,6 +119,26 @@ def test_of_several_collectives_the_least_mean_completion_is_marked():
     assert [row[-1] for row in comparison.cells] == [format_time(row["mean_completion_s"]) for row in comparison]
 
 
+def test_two_bounds_of_a_plan_over_planes_say_which_one_counts_turns():
+    asked = ("allreduce", "-t", "optical:8,2", "--size", "40MB")
+    said = stretto("plan", *asked, "-p", "rabenseifner+swot").stdout
+    assert "420 us (node ingress: 40 MB over 100 GB/s into gpu0; turns not counted)" in said
+    assert "1.32 ms, turns counted (reached: no schedule of them is faster)" in said
+    slower = stretto("plan", *asked, "-p", "rabenseifner+strawman-icr").stdout
+    assert "1.32 ms, turns counted (18.52 % below the completion)" in slower
+    for shown in (stretto("bound", *asked), stretto("compare", *asked, "-p", "rabenseifner+swot")):
+        assert "\nbounds do not count the turns of planes\n" in shown.stdout
+
+
+@pytest.mark.parametrize("network", ["ring:8", "optical:8,2?reconfiguration=0us"])
+def test_where_nothing_turns_no_bound_speaks_of_turns(network):
+    planner = "rabenseifner+swot" if network.startswith("optical") else "ring"
+    asked = ("allreduce", "-t", network, "--size", "40MB")
+    for command in (("plan", *asked, "-p", planner), ("bound", *asked), ("compare", *asked, "-p", planner)):
+        assert "turns" not in stretto(*command).stdout
+    assert answer("bound", *asked)["bound_counts_turns"]
+
+
 def test_names_are_printed_as_they_are(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "90")
     output.print_table("of :star: and [bold]", ("a :star:", "b [red]", "c"), [(":star:", "[bold]x", "8")])

@@ -120,7 +120,7 @@ def bound(
 ) -> None:
     """Say which time no plan can beat, why, and which link to widen."""
     from ..bounds import bounds, mean_bound
-    from ..report.facts import request_facts
+    from ..report.facts import request_facts, turning
 
     net, workload = read_request(collective, topology, size, shard, demand, jobs, chunks=chunks or 1, root=root)
     doing("computing lower bounds")
@@ -128,6 +128,7 @@ def bound(
     best_s, total = limits[0].seconds, sum(c.size_bytes for c in workload.collectives)
     data = request_facts(net, workload) | {
         "bound_s": best_s,
+        "bound_counts_turns": not turning(net),
         "algorithm_bandwidth_bound": total / best_s if best_s else None,
         "bounds": [
             {

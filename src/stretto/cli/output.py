@@ -80,6 +80,7 @@ def message_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
 
 def time_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
     from ..model.units import format_bandwidth, format_time, format_usd
+    from ..report.facts import bound_text
 
     rows = [("completion", format_time(data["completion_s"]))]
     if "mean_completion_s" in data:
@@ -87,7 +88,7 @@ def time_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(("its lower bound", f"{format_time(data['mean_bound_s'])} ({data['mean_bound_witness']})"))
         if data["mean_completion_over_bound"] is not None:
             rows.append(("mean / its bound", f"{data['mean_completion_over_bound']:.3f}"))
-    rows.append(("lower bound", f"{format_time(data['bound_s'])} ({data['bound_kind']}: {data['bound_witness']})"))
+    rows.append(("lower bound", bound_text(data)))
     if data["completion_over_bound"] is not None:
         rows.append(("completion / bound", f"{data['completion_over_bound']:.3f}"))
     if "cost_usd" in data:
@@ -109,8 +110,7 @@ def show_summary(data: dict[str, Any], front: Front | None = None, place: int = 
         *time_rows(data),
     ]
     if "steps_gap" in data:
-        gap = "optimal" if data["steps_gap"] < 5e-6 else f"gap {100 * data['steps_gap']:.2f} %"
-        rows.append(("bound of these steps", f"{format_time(data['steps_bound_s'])} ({gap})"))
+        rows.append(("bound of these steps", _steps_bound_text(data)))
     if "objective_over_bound" in data:
         ratio = f"{data['objective_over_bound']:.3f} times the bound for these fixed routes"
         rows.append(("objective", f"{format_time(data['objective_s'])}, {ratio}"))
@@ -148,6 +148,15 @@ def show_summary(data: dict[str, Any], front: Front | None = None, place: int = 
         print_below(f"no plan costs less than {format_usd(front.least_usd)}")
 
 
+def _steps_bound_text(data: dict[str, Any]) -> str:
+    """Of the steps: the least time of a schedule of them, whether it counts turns, and how far the plan is from it."""
+    from ..model.units import format_time
+
+    gap = data["steps_gap"]
+    far = f"{100 * gap:.2f} % below the completion" if gap >= 5e-6 else "reached: no schedule of them is faster"
+    return f"{format_time(data['steps_bound_s'])}{'' if data['bound_counts_turns'] else ', turns counted'} ({far})"
+
+
 def size_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
     """How many bytes there are; of several collectives also who, from when on, and how long each takes."""
     from ..model.units import format_size, format_time
@@ -173,11 +182,14 @@ def show_comparison(comparison: Comparison, output: str | None) -> None:
 
 def show_bounds(data: dict[str, Any]) -> None:
     from ..model.units import format_time
+    from ..report.facts import BOUNDS_WITHOUT_TURNS
 
     rows = [(format_time(r["bound_s"]), r["kind"], r["witness"]) for r in data["bounds"]]
     if "mean_bound_s" in data:
         rows.append((format_time(data["mean_bound_s"]), "of the mean", data["mean_bound_witness"]))
     print_table("lower bounds, the best first", ("bound", "kind", "because of"), rows)
+    if not data["bound_counts_turns"]:
+        print_below(BOUNDS_WITHOUT_TURNS)
     for facts in data["certificates"]:
         lines = []
         for name in ("bottleneck", "parts", "flow"):

@@ -142,15 +142,17 @@ class Comparison(Sequence[dict[str, Any]]):
 
     @property
     def notes(self) -> list[str]:
-        """What marks the best rows, what a message costs, and who does not serve a request, with the reason."""
-        from ..report.facts import message_text
+        """What marks the best rows, what a message costs, what bounds leave out, and who does not serve a request."""
+        from ..report.facts import BOUNDS_WITHOUT_TURNS, message_text
 
         costs = dict.fromkeys(message_text(row) for row in self.rows)
         ends = "has the least mean completion" if self._further and self._further[0][0] != "cost" else "ends soonest"
         marks = [f"{MARK.strip()} {ends}"] if self._best else []
+        without_turns = any(row.get("bound_counts_turns") is False for row in self.rows)
         return [
             *marks,
             *(f"a message costs {cost}" for cost in costs if cost),
+            *([BOUNDS_WITHOUT_TURNS] if without_turns else []),
             *(f"no plan by {name}: {reason}" for name, reason in self.failures),
         ]
 

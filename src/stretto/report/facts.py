@@ -29,6 +29,9 @@ META_FACTS = (
 )  # fmt: skip
 """What planners say of their answer in a plan's meta: those that solve a program, or that choose among others."""
 
+BOUNDS_WITHOUT_TURNS = "bounds do not count the turns of planes"
+"""What is said below a table of bounds where planes take time to turn."""
+
 
 def request_facts(net: Topology, workload: Workload) -> dict[str, Any]:
     """What was asked: topology, collectives, ranks, sizes."""
@@ -77,8 +80,9 @@ def message_text(facts: dict[str, Any]) -> str:
 
 def time_facts(timeline: Timeline, limits: Sequence[Bound]) -> dict[str, Any]:
     """How long a plan takes, beside the best of its lower bounds."""
-    best = limits[0].seconds
     from ..bounds import mean_bound
+
+    best = limits[0].seconds
 
     workload = timeline.plan.workload
     completion = timeline.completion_s
@@ -88,6 +92,7 @@ def time_facts(timeline: Timeline, limits: Sequence[Bound]) -> dict[str, Any]:
         "bound_s": best,
         "bound_kind": limits[0].kind,
         "bound_witness": limits[0].witness,
+        "bound_counts_turns": not turning(timeline.plan.topology),
         "completion_over_bound": completion / best if best else None,
         "algorithm_bandwidth": total / completion if completion else None,
     }
@@ -101,6 +106,17 @@ def time_facts(timeline: Timeline, limits: Sequence[Bound]) -> dict[str, Any]:
         data["mean_completion_over_bound"] = timeline.mean_completion_s / mean.seconds if mean.seconds else None
         data["completions_s"] = timeline.completions_s.tolist()
     return data
+
+
+def turning(net: Topology) -> bool:
+    """Whether there are planes that take time to turn. Lower bounds do not count this time."""
+    return any(plane.reconfiguration_s for plane in net.planes)
+
+
+def bound_text(facts: dict[str, Any]) -> str:
+    """``420 us (node ingress: 40 MB over 100 GB/s into gpu0)``, and whether turns of planes are counted."""
+    without = "" if facts["bound_counts_turns"] else "; turns not counted"
+    return f"{format_time(facts['bound_s'])} ({facts['bound_kind']}: {facts['bound_witness']}{without})"
 
 
 def symmetry_facts(plan: Plan) -> dict[str, Any]:

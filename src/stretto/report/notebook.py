@@ -11,7 +11,7 @@ from ..model.timeline import Timeline
 from ..model.topology import Topology
 from ..model.units import format_bandwidth, format_size, format_time
 from .drawing import svg
-from .facts import plan_facts, topology_facts
+from .facts import bound_text, plan_facts, topology_facts
 from .picture import picture, planes_picture
 from .planes import uses_planes
 
@@ -65,7 +65,7 @@ def plan_html(plan: Plan, timeline: Timeline | None, limits: Sequence[Bound]) ->
     facts = plan_facts(timeline, limits, True)
     rows += [
         ("completion", format_time(facts["completion_s"])),
-        ("lower bound", f"{format_time(facts['bound_s'])} ({facts['bound_kind']}: {facts['bound_witness']})"),
+        ("lower bound", bound_text(facts)),
     ]
     known: tuple[tuple[str, str, Callable[[float], str]], ...] = (
         ("completion / bound", "completion_over_bound", "{:.3f}".format),
