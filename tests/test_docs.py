@@ -277,6 +277,12 @@ def test_the_numbers_of_the_readme_s_picture_and_example_are_those_of_today():
     ring, plan, _ = milliseconds(example[1])
     assert f"the plan takes {plan:.1f} ms, the ring {ring:.0f} ms" in text
 
+    example = re.search(r"^ +\$ (stretto compare alltoall -t optical:.*)$", text, flags=re.M)
+    assert example
+    pairwise, bruck, plan, _ = milliseconds(example[1])
+    assert f"take {pairwise:.2f} and {bruck:.2f} ms if all switches turn together" in text
+    assert f"The plan takes {plan:.2f} ms" in text
+
 
 PLANNER_PAGES = sorted(set((ROOT / "docs" / "understand" / "planners").glob("*.md")))
 

@@ -312,22 +312,34 @@ def of_order(command: str) -> str:
     return f"{row['median']} in the median of {row['proven'].rpartition(' ')[2]} sets, {row['most']} at most"
 
 
-def of_swot(_: str) -> str:
-    (claim,) = (claim for claim in find_study("swot").claims if claim["id"] == "us-switches")
-    return f"{100 * claim['ours']:.1f} %"
+def of_wan(command: str) -> str:
+    asked = {*command.partition("--only ")[2].split(",")}
+    (run,) = {t.command for _, t in SHOWN if "wan.py --only 4," in str(t.command)}
+    assert asked <= {*run.partition("--only ")[2].split(",")}
+    rows = [row for row in rows_of(run, collectives="wan") if set("2345678") <= row.keys()]
+    ratios = [float(row[count].partition(" ")[0]) for row in rows for count in "2345678"]
+    assert len(rows) == len(asked), "a table for each figure that the command names"
+    return f"{min(ratios):.2f} to {max(ratios):.2f}"
+
+
+def of_swot(command: str) -> str:
+    (row,) = (row for row in rows_of(command, collective="allreduce") if "mean of cells" in row)
+    mean, cases = row["mean of cells"].split(" of ")
+    return f"{mean} in the mean of {cases} cases, {row['at most']} at most ({row['at (ranks/planes)']})"
 
 
 @pytest.mark.parametrize(
     ("what", "result"),
     [
-        ("default planner, 19 networks", of_grid),
-        ("MTEGCCA on 80 GPUs", of_allgather),
-        ("a million transfers", of_scaling),
-        ("16,384 GPUs", of_clusters),
-        ("the same where a message costs", of_messages_in_clusters),
-        ("30 plans run", of_wire),
-        ("8 cloud regions", of_order),
-        ("AllReduce on 8 optical planes", of_swot),
+        ("AllGather, ReduceScatter, AllReduce by the default planner on 19 networks", of_grid),
+        ("AllGather among 80 GPUs", of_allgather),
+        ("a plan of a million transfers", of_scaling),
+        ("AllReduce of 1 GB among 16,384 GPUs", of_clusters),
+        ("AllReduce of 64 MB and of 1 GB among the same GPUs", of_messages_in_clusters),
+        ("30 plans by the default planner", of_wire),
+        ("2 to 8 AllReduces at a time", of_wan),
+        ("AllReduce of 1 GB by gloo", of_order),
+        ("AllReduce on optical switches", of_swot),
     ],
 )
 def test_a_result_in_the_readme_is_that_of_its_commands_table(what, result):
