@@ -10,6 +10,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -118,12 +120,18 @@ def test_the_commands_of_a_page_run_from_top_to_bottom(page, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"])))
     names: dict[str, object] = {"__name__": "shown"}
+    python_says = ""
     for language, text, prose in shown(page):
         saved = re.search(r"as `([\w.-]+)`", prose)
         if saved and language != "console" and (language != "python" or saved[1].endswith(".py")):
             Path(saved[1]).write_text(text)
         elif uses_stretto(language, text):
-            exec(compile(text, named(page), "exec"), names)
+            with redirect_stdout(StringIO()) as written:
+                exec(compile(text, named(page), "exec"), names)
+            python_says = written.getvalue()
+        elif prose.startswith("It prints") and language == "console":
+            printed = iter([unvarying(line) for line in python_says.splitlines()])
+            assert [line for line in map(unvarying, text.splitlines()) if line and line not in printed] == []
         elif language in ("console", "sh", "bash"):
             for (arguments, code), said in zip(commands(text), outputs(text), strict=True):
                 if not any(tuple(arguments[: len(k)]) == k for k in LEFT_OUT):
