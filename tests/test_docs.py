@@ -238,6 +238,7 @@ def test_the_glossary_explains_each_word_once_and_the_words_of_the_model():
     model |= {"workload", "algorithm", "step", "transfer", "route", "flow", "plane", "circuit", "reconfiguration"}
     model |= {"plan", "timeline", "completion", "bound", "planning time", "message", "effort", "target", "order"}
     model |= {"symmetry", "controller", "planner", "refiner", "verifier", "simulator", "lowering", "telemetry"}
+    model |= {"spec", "turn", "baseline", "bound of these steps", "lower bound", "WAN", "shard", "digest"}
     assert not model - set(words)
 
 
@@ -312,3 +313,63 @@ def test_a_planner_is_explained_by_one_picture_and_what_a_reader_asks(page):
 def test_each_planner_and_refiner_is_named_on_a_planners_page():
     text = "\n".join(page.read_text() for page in PLANNER_PAGES)
     assert [name for name in registered() if not re.search(f"[`,+ ]{name}[`,+ ]", text)] == []
+
+
+HOW_TO = sorted((ROOT / "docs" / "howto").glob("*.md"))
+NEWCOMERS = [ROOT / "README.md", *sorted((ROOT / "docs" / "start").glob("*.md")), *HOW_TO]
+ELSEWHERE = {
+    "make setup": ".ci/run",
+    "make test": ".ci/run",
+    "make demo": "tests/test_docs.py",
+    "pip install": ".ci/wheels",
+    "pipx install": ".ci/wheels",
+    "uvx --from dist/": ".ci/wheels",
+    ". .venv/bin/activate": ".ci/run",
+    'torch.distributed.init_process_group("stretto")': "tests/test_docs.py",
+    "torchrun --nproc-per-node 3 train.py": "tests/test_docs.py",
+    "STRETTO_SITE=paris torchrun": "tests/test_docs.py",
+}
+"""Commands of other programs, by how they begin, and what runs the same in CI."""
+
+
+def lines_to_type(text: str, prose: str) -> list[str]:
+    """The commands of a console block: its lines with a prompt, or all lines if there is none and it is no output."""
+    lines = [line.strip() for line in text.replace("\\\n", " ").splitlines() if line.strip()]
+    prompted = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
+    return prompted or ([] if prose.startswith("It prints") else lines)
+
+
+@pytest.mark.parametrize("page", NEWCOMERS, ids=named)
+def test_every_command_that_a_newcomer_reads_is_run_by_ci(page):
+    typed = [line for kind, text, prose in shown(page) if kind == "console" for line in lines_to_type(text, prose)]
+    others = [line for line in typed if not line.startswith("stretto ")]
+    assert [line for line in others if not any(line.startswith(beginning) for beginning in ELSEWHERE)] == []
+    named_files = {*ELSEWHERE.values(), *re.findall(r"tests/\S+\.py", " ".join(LEFT_OUT.values()))}
+    assert [file for file in named_files if not (ROOT / file).exists()] == []
+
+
+def test_the_demo_draws_its_page(tmp_path, monkeypatch):
+    make = (ROOT / "Makefile").read_text()
+    demo = re.search(r"^demo: .*\n((?:\t.*\n)+)", make, flags=re.M)
+    regions = re.search(r"^REGIONS := (.*)$", make, flags=re.M)
+    assert demo and regions
+    monkeypatch.chdir(tmp_path)
+    Path("demo").mkdir()
+    lines = demo[1].replace("$(REGIONS)", regions[1]).replace("$(BIN)/stretto", "stretto")
+    run = [arguments for arguments, _ in commands(lines)]
+    assert len(run) == 2
+    for arguments in run:
+        assert "auto *" in _run([*arguments, "--effort", "quick"], 0, ROOT / "Makefile")
+    assert Path("demo/index.html").stat().st_size > 100_000
+
+
+@pytest.mark.parametrize("page", HOW_TO, ids=named)
+def test_a_how_to_page_begins_with_its_question(page):
+    title, _, first, *_ = page.read_text().splitlines()
+    assert title.endswith("?") or re.match(r"Your? ", first) or "This page" in first
+
+
+@pytest.mark.parametrize("page", LINKING, ids=named)
+def test_no_page_installs_what_no_index_has(page):
+    fetched = re.findall(r"git clone \.\.\.|pip install '?stretto\b.*", page.read_text())
+    assert page.name in ("CHANGELOG.md", "install.md") or fetched == []
