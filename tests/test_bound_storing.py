@@ -23,15 +23,22 @@ from stretto.topologies import load_topology
     ("kind", "size"), [("broadcast", 10**4), ("broadcast", 10**6), ("reduce", 10**6), ("allreduce", 10**8)]
 )
 def test_a_chain_takes_what_a_pipeline_of_the_best_length_takes(kind, size):
-    """Five links of 1 GB/s, a message costs 10 us: k equal messages take (k + 4) (10 us + size / k)."""
-    net = load_topology("line:6?bandwidth=1GB/s&latency=1us&message=10us")
+    """Two links of 1 GB/s, a message costs 10 us: k equal messages take (k + 1) (10 us + size / k)."""
+    net = load_topology("line:3?bandwidth=1GB/s&latency=1us&message=10us")
     work = Workload((make_collective(kind, net, size),))
-    k = np.maximum(np.sqrt(4 * size / 1e4), 1.0)
-    expected_s = 5e-6 + (k + 4) * (1e-5 + size / k / 1e9)
+    k = np.maximum(np.sqrt(size / 1e4), 1.0)
+    expected_s = 2e-6 + (k + 1) * (1e-5 + size / k / 1e9)
     found = storing_bound(net, work, 0.0)
     assert found is not None and found.seconds == pytest.approx(expected_s, rel=1e-9)
     end_s = simulate(run_planner("forest", net, work)).completion_s
     assert expected_s * (1 - 1e-9) <= end_s <= 1.12 * expected_s
+
+
+def test_on_a_longer_chain_the_messages_at_its_ends_count():
+    """On three links between, messages may be others: what nodes there wait for is not counted, but for one cost each."""
+    net = load_topology("line:6?bandwidth=1GB/s&latency=1us&message=10us")
+    found = storing_bound(net, Workload((make_collective("broadcast", net, 10**6),)), 0.0)
+    assert found is not None and found.seconds == pytest.approx(5e-6 + 3e-5 + (10 + 1) * (1e-5 + 1e-4), rel=1e-9)
 
 
 def test_through_a_switch_nothing_is_stored():

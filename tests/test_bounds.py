@@ -24,6 +24,7 @@ from stretto.bounds import (
 )
 from stretto.bounds.candidates import candidate_cuts
 from stretto.bounds.latency import distances
+from stretto.bounds.messages import without_messages
 from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
 from stretto.model.kinds import KINDS
@@ -305,12 +306,16 @@ def test_a_message_that_is_paid_for_beside_a_slower_link_is_not_counted_twice():
 
 
 def test_links_on_which_messages_count_as_more_bytes_are_slower():
-    """Ten pieces of 10 kB come over two links: as 11 kB each over one, as 20 kB over the other, with their messages."""
+    """Ten pieces of 10 kB come over two links; a message of all 110 kB counts as 111 kB on one, 120 kB on the other."""
     ranks, relays, end = range(10), (10, 11), 12
     links = [(k, r, 1e12, 0.0) for k in ranks for r in relays] + [(r, end, 1e9, 0.0) for r in relays]
     net = make_topology("two ways in", [0] * 13, links, message_s=[0.0] * 20 + [1e-6, 10e-6])
-    best = bounds(net, Workload((make_collective("gather", net, 110_000, ranks=[*ranks, end], root=10),)))[0]
-    assert best.seconds == pytest.approx(10 / (1e9 / 11e3 + 1e9 / 20e3))
+    gather = Workload((make_collective("gather", net, 110_000, ranks=[*ranks, end], root=10),))
+    slower, heavier = without_messages(net, gather)
+    assert slower.bandwidth[-2:] == pytest.approx([1e9 * 110 / 111, 1e9 * 110 / 120])
+    assert heavier.collectives[0].size_bytes == 110_000, "the cheapest messages cost nothing"
+    # each link is free for bytes only after the cost of a message
+    assert bounds(net, gather)[0].seconds == pytest.approx((100e3 / 1e9 + 1e-6 + 10e-6) / 2)
 
 
 def test_cuts_around_groups_are_looked_at_beside_those_around_many_equal_nodes(monkeypatch):

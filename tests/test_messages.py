@@ -82,7 +82,8 @@ def test_a_fast_link_that_messages_from_slow_links_share_is_busy_for_each_of_the
     )  # fmt: skip
     assert verify(plan).ok
     assert simulate(plan).completion_s == pytest.approx(count * 2.1e-6, rel=1e-9)
-    assert max(b.seconds for b in bounds(net, plan.workload)) == pytest.approx(count * 2.1e-6, rel=1e-9)
+    # ranks could collect from each other first, and send several pieces in a message
+    assert 3 * 2e-6 < max(b.seconds for b in bounds(net, plan.workload)) < 3 * 2.2e-6
 
 
 def test_messages_that_overlap_in_their_cost_are_found():
@@ -252,13 +253,14 @@ def test_a_bound_counts_one_message_into_each_rank():
 
 
 @pytest.mark.parametrize("kind", ["allgather", "alltoall"])
-def test_a_bound_counts_a_message_of_each_piece(kind):
+def test_a_bound_counts_the_messages_by_which_a_rank_hears_from_all(kind):
+    """Seven messages of one piece each, or three by which it hears from one, two and four ranks."""
     net = costly("star:8", "20us")
     plan = run_planner("paths" if kind == "alltoall" else "switch-trees", net, work(kind, net, 80_000))
     bound = bounds(net, plan.workload)[0]
-    assert bound.seconds >= 7 * (20e-6 + 10_000 / 8 ** (kind == "alltoall") / 25e9)
-    assert bound.seconds <= simulate(plan).completion_s <= 1.001 * bound.seconds
-    assert "what messages count as" in bound.witness
+    assert (bound.kind, simulate(plan).completion_s) == ("messages", pytest.approx(7 * 20e-6, rel=0.1))
+    bytes_s = 70_000 / net.bandwidth.max()
+    assert 3 * 20e-6 + bytes_s < bound.seconds <= simulate(run_planner("hierarchical", net, plan.workload)).completion_s
 
 
 def test_a_message_takes_as_long_on_a_fast_link_as_on_a_slow_one():

@@ -178,7 +178,15 @@ def test_these_planners_are_asked_by_default():
     asked = {role: {entry.name for entry in planners.asked_by(role)} for role in ("auto", "tune", "library")}
     both = {"scale-ccl", "mtegcca", "forest", "swot", "birkhoff", "shortest-path"}
     assert asked["tune"] == both | {"ring", "pairwise", "nccl-tree"}
-    assert asked["auto"] == both | {"greedy", "paths", "switch-trees", "by-dimension", "jobs", "symmetric"}
+    assert asked["auto"] == both | {
+        "greedy",
+        "paths",
+        "switch-trees",
+        "by-dimension",
+        "hierarchical",
+        "jobs",
+        "symmetric",
+    }
     algorithms = {"all-pairs", "ring", "recursive-doubling", "rabenseifner", "binomial"}
     assert asked["library"] == {"symmetric", "shortest-path", "swot", *algorithms}
 

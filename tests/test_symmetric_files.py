@@ -75,7 +75,7 @@ CHANGES = {
     "its chunk": lambda d: d["transfers"][0].update(size_bytes=1),
     "has version 3, but an entry 'symmetry'": lambda d: d.update(version=3),
     "has version 4, but no entry 'symmetry'": lambda d: d.pop("symmetry"),
-    "reads versions 1 to 5": lambda d: d.update(version=6),
+    "reads versions 1 to 6": lambda d: d.update(version=7),
 }
 
 

@@ -22,10 +22,10 @@ sources is then several transfers, which cross each link no sooner than its own.
 Where bandwidths change with time, a link counts as good as it ever is, and cuts are also bounded by what their links
 carry in time (``changing``).
 
-Where messages cost, bounds count one on the way to each rank, as latency; and one of every piece in each cut, as bytes
-(``messages``). The larger bound counts. A sum of many contributions takes messages one after the other (``growth``);
-so do copies where switches do not copy. Where nodes on the way store, few large messages are late and many small ones
-take room (``storing``).
+Where messages cost, bounds count one on the way to each rank, as latency; and one in each cut, as bytes (``messages``).
+The larger bound counts. To hear from many ranks takes messages one after the other (``growth``); so do copies where
+switches do not copy. A message may carry chunks of several pieces. Where nodes on the way store, few large messages are
+late and many small ones take room (``storing``).
 
 Which cuts are tried: the bottleneck of each collective, found exactly by max-flows (``exact``); and, since latency may
 make another cut decide, those around sites, servers (nodes joined by faster links than those between them), single
@@ -61,6 +61,7 @@ from .copies import Copies, copies_bound
 from .covers import Covers, covers_bound
 from .cuts import cut_bounds, turned_cut_bounds
 from .exact import Bottleneck, bottleneck
+from .gathering import gathering_bound
 from .growth import growth_bound, growth_of_copies
 from .jobs import least_mean
 from .latency import delayed_between_stores, distances, latency_path
@@ -155,6 +156,9 @@ def _bounds(topology: Topology, workload: Workload, chunk_bytes: float | None, w
         for growth in (growth_bound(given, workload, known_s), growth_of_copies(given, workload, known_s)):
             if growth is not None and (growth.kind not in best or growth.seconds > best[growth.kind].seconds):
                 best[growth.kind] = growth
+        known_s = max((bound.seconds for bound in best.values()), default=0.0)
+        gathered = gathering_bound(given, workload, known_s) if chunk_bytes is None else None
+        best |= {gathered.kind: gathered} if gathered is not None else {}
     integrals = integral_bounds(given, workload, tuple(best.values())) if given.changes else []
     if given.changes:
         at_best = ", if each link always had the largest bandwidth that it ever has"

@@ -28,7 +28,7 @@ from .messages import LEAST_SHARE
 from .model import Bound
 from .reach import least
 from .storing import LEAST_SHARE as LEAST_PAIR_SHARE
-from .storing import message_ends_s, storing_words, ways
+from .storing import ends_of, storing_words, ways
 
 MOST_SEARCHED = 512
 """Ranks up to which cuts, partitions and lengths are searched for. A search may find better ones where latency counts,
@@ -102,10 +102,13 @@ def heavier(topology: Topology, c: Collective) -> tuple[Topology, Collective] | 
     count = 1 if c.traits.whole else len(c.ranks)
     if counted.max(initial=0.0) < LEAST_SHARE * c.size_bytes / count:
         return None
-    more, largest = int(counted.min()), -(-c.size_bytes // count)
-    slower = topology.bandwidth * (largest + more) / (largest + counted)
+    least, pieces = int(counted.min()), len(c.ranks) ** 2 if c.traits.pieces == "pair" else count
+    if least < pieces and counted.max() == counted.min():
+        return None
+    largest = c.size_bytes * (pieces // count)
+    slower = topology.bandwidth * (largest + least) / (largest + counted)
     net = replace(topology, bandwidth=slower, message_s=np.zeros(topology.link_count))
-    return net, _as(c, c.kind, c.size_bytes + more * count)
+    return net, _as(c, c.kind, c.size_bytes + least // pieces * count)
 
 
 def _as(c: Collective, kind: str, size_bytes: int) -> Collective:
@@ -231,7 +234,7 @@ def _growth(blocks: Blocks, c: Collective, known_s: float) -> Bound | None:
         known_s: seconds after the start, another bound; where this one cannot be better it is not computed.
     """
     t, ranks = blocks.topology, blocks.ranks
-    if not c.reduces or t.reduces.any() or not t.message_s.all():
+    if c.traits.held == "root" or t.reduces.any() or not t.message_s.all():
         return None
     others = np.unique(blocks.symmetry.node_orbits[t.adds & ~ranks])
     adding = np.sort(np.concatenate((blocks.leads, others)))
@@ -273,23 +276,21 @@ def _storing(blocks: Blocks, c: Collective, known_s: float) -> Bound | None:
     narrowest = min(float(width[blocks.leads].min()) for width in (out, into))
     if not t.message_s.all() or not narrowest or size / narrowest < LEAST_PAIR_SHARE * known_s:
         return None
-    sent_s, received_s = message_ends_s(t)
+    first, last = ends_of(t)
     found: list[tuple[float, int, int, float]] = []
     # what all contribute to the root comes from a rank of any orbit, and goes to one of the root's orbit
     receives = blocks.lead_of == 0 if c.traits.wanted == "root" else blocks.ranks
     for lead in (blocks.leads[:1] if c.traits.held == "root" else blocks.leads).tolist():
-        way_s, way_s_per_byte = ways(t, partial(_stored_from, lead), lead)
+        way_s, stored = ways(t, partial(_stored_from, lead), lead)
         others = np.flatnonzero(receives & (np.arange(t.node_count) != lead))
-        mean_s_per_byte = (1 / out[lead] + 1 / into[others]) / 2
-        mean_message_s = (sent_s[lead] + received_s[others]) / 2
-        chunks = np.maximum(np.sqrt(way_s_per_byte[others] * size / mean_message_s), 1.0)
-        room_s = size * mean_s_per_byte + chunks * mean_message_s
-        seconds = way_s[others] + room_s + way_s_per_byte[others] * size / chunks
+        leaving_s, count = first.passed_s(lead, float(size), stored[others])
+        entering_s, _ = last.passed_s(others, float(size), stored[others])
+        seconds = way_s[others] + leaving_s + entering_s
         if len(others):
             k = int(seconds.argmax())
-            found.append((float(seconds[k]), lead, int(others[k]), float(chunks[k])))
+            found.append((float(seconds[k]), lead, int(others[k]), float(count[k])))
     if not found:
         return None
-    seconds, first, last, count = max(found)
-    words = storing_words(t, float(size), (first, last), count)
-    return Bound(c.start_s + seconds, "storing", words, (first, last), ())
+    best_s, start, end, messages = max(found)
+    words = storing_words(t, float(size), (start, end), messages)
+    return Bound(c.start_s + best_s, "storing", words, (start, end), ())

@@ -1,5 +1,7 @@
 """A bound for copies where messages cost: what enters a set late can be copied to few nodes inside.
 
+It is for plans whose messages carry one chunk each, as those of programs for targets do.
+
 Let no switch copy, and let nodes but accelerators store nothing. Take a set S of nodes, n ranks inside that want a
 piece, and its holder outside. Each byte comes to each of these ranks by a chain of messages, which enters S for the
 last time over some link e, in a message of a chunk of c bytes. From there on the chain stays inside. So what has
@@ -92,6 +94,8 @@ class Copies:
 
 def copies_bound(topology: Topology, collective: Collective, from_s: float, goal_s: float = np.inf) -> Copies | None:
     """The best bound of what is around the holders and around their sites; None where it says nothing.
+
+    A plan whose messages carry several chunks may end sooner.
 
     Args:
         from_s: seconds, another bound above the start; the answer is None unless this one is larger.

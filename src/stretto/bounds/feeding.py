@@ -1,5 +1,7 @@
 """Few chunks that one node must feed into several servers: a bound for copies where messages cost.
 
+It is for plans whose messages carry one chunk each.
+
 One piece of X bytes goes from its holder h to ranks of several groups (servers or sites) other than its own. Let no
 switch copy, and let nodes but accelerators store nothing. Let there be K chunks, the largest of y bytes and the
 smallest of z: y K >= X and z >= X - (K - 1) y. Each chunk enters each group, by a message over a link e into the

@@ -9,7 +9,10 @@ d(s, e) of the way to v whose last link is e. So
 
 where c_v is 1 if v contributes, else 0, and K is 0 before the start. A rank that wants the sum of n contributions does
 not have it before K_v(t) >= n. Where all links are alike this is the optimal summation of LogP (Karp, Sahay, Santos and
-Schauser, SPAA 1993).
+Schauser, SPAA 1993). It makes no difference how many chunks a message carries.
+
+A rank that wants pieces of n holders (AllGather, AllToAll, Gather) learns of them in the same way: K_v(t) is then of
+how many holders v can have a byte by time t.
 
 The same holds for the contributions of some ranks alone, those of a set C: then c_v is 1 if v is in C, and a rank needs
 |C| of them. Those far from a rank come to it late, though many nodes around it may contribute soon. So the ranks beyond
@@ -28,10 +31,12 @@ a message came to it, it receives before it sends the sum on. So copies are boun
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ..model.arrays import Float64, Int32, Int64
+from ..model.arrays import Float64, Int32, Int64, Ragged, distinct
 from ..model.collective import Collective, Workload
 from ..model.topology import Topology
 from ..model.units import format_time
@@ -62,7 +67,7 @@ def growth_bound(topology: Topology, workload: Workload, from_s: float) -> Bound
     Args:
         from_s: seconds, another bound; where this one cannot be better it is not computed.
     """
-    sums = [c for c in workload.collectives if c.reduces]
+    sums = [c for each in workload.collectives if (c := each if each.reduces else _from_many(each)) is not None]
     if not sums or topology.planes or topology.reduces.any() or not topology.message_s.all():
         return None
     links, senders = np.flatnonzero(topology.adds[topology.dst]), np.flatnonzero(topology.adds)
@@ -89,25 +94,41 @@ def growth_bound(topology: Topology, workload: Workload, from_s: float) -> Bound
 
 
 def growth_of_copies(topology: Topology, workload: Workload, from_s: float) -> Bound | None:
-    """The same bound for copies of one piece from one holder, where switches pass messages on and do not copy them.
+    """The same bound for what one holder has for several ranks, where switches pass messages on and do not copy them.
 
-    Where each piece has a holder of its own (AllGather), or no switch is passed, other bounds are larger: so for all
-    sizes from 1 KB on dgx1, mesh:8x8 and torus:8x8, ndv2:4, dgx2:2, amd:2 and h100:4.
+    Where no switch is passed, other bounds are larger: so for all sizes from 1 KB on dgx1, mesh:8x8 and torus:8x8,
+    ndv2:4, dgx2:2, amd:2 and h100:4.
     """
     sends = topology.store_and_forward | topology.is_switch
     if topology.replicates.any() or not topology.is_switch.any() or not sends.all():
         return None
-    several = [c for c in workload.collectives if not c.reduces and len(c.piece_bytes) == 1 and c.wanted.lengths[0] > 1]
-    sums = tuple(
-        Collective.uncut("reduce", c.ranks, c.size_bytes, c.piece_bytes, c.wanted, c.holders, start_s=c.start_s)
-        for c in several
-        if c.holders.lengths[0] == 1
-    )
+    sums = []
+    for c in workload.collectives:
+        alone = not c.reduces and (c.holders.lengths == 1).all() and len(distinct(c.holders.values)) == 1
+        if alone and len(told := np.union1d(c.wanted.values, c.holders.values[:1])) > 2:
+            sums.append(_one_sum(c, told, c.holders.values[:1]))
     if not sums:
         return None
     turned = replace(topology, src=topology.dst, dst=topology.src)
-    found = growth_bound(turned, Workload(sums), from_s)
+    found = growth_bound(turned, Workload(tuple(sums)), from_s)
     return None if found is None else replace(found, witness=found.witness.replace(COME, TOLD))
+
+
+def _from_many(c: Collective) -> Collective | None:
+    """What ranks want that want something of all holders, as one sum; None if no rank does, or holders share pieces."""
+    if (c.holders.lengths != 1).any() or len(holders := distinct(c.holders.values)) < 2:
+        return None
+    hears = np.eye(len(c.ranks), dtype=np.bool_)
+    hears[c.wanted.values, c.holders.values[c.wanted.owners]] = True
+    wanting = np.flatnonzero(hears[:, holders].all(axis=1))
+    return _one_sum(c, holders, wanting) if len(wanting) else None
+
+
+def _one_sum(c: Collective, holders: NDArray[Any], wanting: NDArray[Any]) -> Collective:
+    """One piece that some ranks contribute to and that others want."""
+    one = np.array([c.size_bytes])
+    ends = Ragged.of([holders.tolist()]), Ragged.of([wanting.tolist()])
+    return Collective.uncut("reduce", c.ranks, c.size_bytes, one, *ends, start_s=c.start_s)
 
 
 def growth_words(step_s: float, count: int) -> str:

@@ -1,13 +1,14 @@
-"""What messages add to bounds by bandwidth: a message of every piece takes room on each link that the piece crosses.
+"""What messages add to bounds by bandwidth: a message takes room on each link that it crosses.
 
-On link e, of bandwidth b, a message counts as w_e bytes, and no message carries bytes of two pieces. Let w be
-the smallest w_e, and s the largest piece. A message of L <= s bytes takes room for
+On link e, of bandwidth b, a message counts as w_e bytes, and no message carries bytes of two collectives. Let w be
+the smallest w_e, s the bytes of all pieces of the largest collective, and p the most pieces that one has. A message of
+L <= s bytes takes room for
 
     L + w_e  >=  (L + w) (s + w_e) / (s + w)
 
-bytes. Take any plan, let one chunk of every piece be larger by w, and let link e have the bandwidth
-b (s + w) / (s + w_e). Where messages cost nothing this plan needs no more time there. So the bounds of these pieces on
-these links, where messages cost nothing, hold for the plan.
+bytes, and carries chunks of p pieces at most. Take any plan, let one chunk of every piece be larger by w / p, and let
+link e have the bandwidth b (s + w) / (s + w_e). Where messages cost nothing this plan needs no more time there. So the
+bounds of these pieces on these links, where messages cost nothing, hold for the plan.
 """
 
 from __future__ import annotations
@@ -34,8 +35,11 @@ def without_messages(topology: Topology, workload: Workload) -> tuple[Topology, 
     if counted.max(initial=0.0) < LEAST_SHARE * np.mean([c.piece_bytes.mean() for c in workload.collectives]):
         return None
     least = int(counted.min())
-    heavier = Workload(tuple(_heavier(c, least) for c in workload.collectives))
-    largest = float(max(c.piece_bytes.max() for c in workload.collectives))
+    pieces = max(len(c.piece_bytes) for c in workload.collectives)
+    if least < pieces and counted.max() == counted.min():
+        return None
+    heavier = Workload(tuple(_heavier(c, least // pieces) for c in workload.collectives))
+    largest = float(max(c.piece_bytes.sum() for c in workload.collectives))
     slower = topology.bandwidth * (largest + least) / (largest + counted)
     return replace(topology, bandwidth=slower, message_s=np.zeros(topology.link_count)), heavier
 

@@ -103,9 +103,10 @@ def show_summary(data: dict[str, Any], front: Front | None = None, place: int = 
     from ..model.units import format_time, format_usd
     from ..planners.auto import NO_EFFORT
 
+    inside = f" in {data['messages']} messages" if "messages" in data else ""
     rows = [
         *size_rows(data),
-        ("transfers", f"{data['transfers']}, {data['chunks']} {_many('chunk', data['chunks'])} a piece"),
+        ("transfers", f"{data['transfers']}{inside}, {data['chunks']} {_many('chunk', data['chunks'])} a piece"),
         *message_rows(data),
         *time_rows(data),
     ]

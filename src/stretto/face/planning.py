@@ -42,6 +42,7 @@ def plan(
     time_limit: str | float | None = None,
     options: Mapping[str, Any] | None = None,
     target: str | None = None,
+    several_chunks: bool = True,
     progress: Progress | None = None,
 ) -> Plan:
     """Plan collectives over a topology. Equal requests give equal plans.
@@ -65,6 +66,7 @@ def plan(
         options: of the planner and the refiners, by name.
         target: what shall run the plan: msccl, mscclpp, torch, nccl-p2p or chakra (docs: targets). The plan is one
             that it can run, or that can be exported for it.
+        several_chunks: whether a message may carry several chunks, where messages cost.
         progress: called with (done, total, what) during long work.
     Raises:
         InputError: an argument is wrong. Unsupported: the planner does not serve this request, or the target cannot
@@ -81,7 +83,7 @@ def plan(
     def make(goal: Target | None, kept: Kept | None = None) -> _plan.Plan:
         return run_planner(
             planner, net, work, seed=seed, effort=effort or default_effort(planner), time_limit_s=limit_s,
-            progress=progress, options=options, target=goal, kept=kept,
+            progress=progress, options=options, target=goal, kept=kept, several_chunks=several_chunks,
         )  # fmt: skip
 
     return of_model(make(None) if target is None else exportable(make, find_target(target)))

@@ -31,11 +31,11 @@ from ..topologies.values import entry, json_text, objects
 from . import PLAN, atomic_file, check_ending, parquet, parquet_elsewhere
 from .by_symmetry import dealt_from_json, ranges_of, symmetric_from_json, symmetry_to_json, unevenly_cut
 
-BY_SYMMETRY, FORWARDING = 4, 5
-VERSIONS = (1, 2, 3, BY_SYMMETRY, FORWARDING)
-"""Of plan files: 5 for transfers that forward what others brought, 4 for plans by symmetry, 3 for transfers from
-several sources and bandwidths that change with time, 2 for networks where messages cost something, which readers of
-earlier versions would not see; else 1."""
+BY_SYMMETRY, FORWARDING, SEVERAL_CHUNKS = 4, 5, 6
+VERSIONS = (1, 2, 3, BY_SYMMETRY, FORWARDING, SEVERAL_CHUNKS)
+"""Of plan files: 6 for messages that carry several chunks, 5 for transfers that forward what others brought, 4 for
+plans by symmetry, 3 for transfers from several sources and bandwidths that change with time, 2 for networks where
+messages cost something, which readers of earlier versions would not see; else 1."""
 
 VALUE_BYTES = 24
 """Memory for each value of a plan file while it is read: the column, its copy, and the plan's."""
@@ -81,6 +81,8 @@ def read_plan(path: str) -> Plan:
 def _version(plan: Plan) -> int:
     if isinstance(plan, SymmetricPlan):
         return BY_SYMMETRY
+    if plan.message is not None:
+        return SEVERAL_CHUNKS
     if plan.forwards is not None:
         return FORWARDING
     return 3 if plan.other_src is not None or plan.topology.changes else 2 if plan.topology.message_s.any() else 1
@@ -221,8 +223,10 @@ def _build(header: Any, columns: dict[str, Any], sizes: NDArray[Any] | None, pat
     turns, barriers = _turns(header.get("turns", []), path), entry(header, "barriers", bool, path, False)
     plan: Plan
     if "symmetry" in header:
-        if header.get("sharing") != "timed" or turns.count or barriers or "forwards" in columns:
-            raise InputError("a plan by symmetry is timed, without turns, barriers and the column 'forwards'", path)
+        if header.get("sharing") != "timed" or turns.count or barriers or {"forwards", "message"} & columns.keys():
+            raise InputError(
+                "a plan by symmetry is timed, without turns, barriers and the columns 'forwards' and 'message'", path
+            )
         plan = symmetric_from_json(
             header["symmetry"], topology, workload.collectives, path, meta=header["meta"], **columns
         )

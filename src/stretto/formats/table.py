@@ -39,6 +39,8 @@ def columns(timeline: Timeline, rows: Rows) -> dict[str, list[Any]]:
     routes = _texts(rows.route, link_name.__getitem__)
     depends = _texts(rows.depends, str)
     senders = _texts(rows.sources, net.names.__getitem__)
+    message = rows.base.message
+    numbers = {} if message is None else {"message": message[rows.row[transfer]].tolist()}
     return {
         "transfer": rows.number[transfer].tolist(),
         "chunk": rows.chunk[transfer].tolist(),
@@ -51,6 +53,7 @@ def columns(timeline: Timeline, rows: Rows) -> dict[str, list[Any]]:
         "start_s": moments.start_s[transfer].tolist(),
         "finish_s": moments.finish_s[transfer].tolist(),
         "arrival_s": moments.arrival_s.tolist(),
+        **numbers,
     }
 
 

@@ -38,6 +38,8 @@ def part_of(plan: Plan, numbers: Sequence[int]) -> Plan:
         for name in ("start_s", "finish_s", "rate", "weight", "group", "forwards", "plane")
         if (column := getattr(plan, name)) is not None
     }
+    if plan.message is not None:
+        timing["message"] = np.unique(plan.message[rows], return_inverse=True)[1]
     return make_plan(
         plan.topology, part, plan.sharing, chunk=chunk, src=plan.src[rows], op=plan.op[rows],
         dst=plan.dst.take(rows), route=plan.route.take(rows), depends=Ragged(waits.offsets, row[waits.values]),

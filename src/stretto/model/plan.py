@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from .arrays import Float64, Int8, Int32, Int64, Ragged
 from .collective import Workload
 from .errors import InputError
+from .message_form import wrong_message
 from .topology import Topology
 
 COPY, REDUCE = 0, 1
@@ -101,6 +102,8 @@ class Plan:
             loading_s, in which kernels were loaded or compiled and which these do not hold.
         other_src: ragged, the sources besides ``src``; None if no transfer has any. A source may be a receiver, too.
         forwards: int8[transfers], 1 for transfers that forward what others brought; None if none does.
+        message: int32[transfers], ascending from 0: transfers of one number are one message of several chunks, which
+            costs once, begins when all of them may, and brings all at its end; None if each transfer is a message.
     """
 
     topology: Topology
@@ -123,6 +126,7 @@ class Plan:
     meta: dict[str, Any] = field(default_factory=dict)
     other_src: Ragged | None = None
     forwards: Int8 | None = None
+    message: Int32 | None = None
 
     def __repr__(self) -> str:
         turns = f", {self.turns.count} turns of optical planes" if self.turns.count else ""
@@ -206,6 +210,9 @@ class Plan:
         if self.forwards is not None:
             h.update(b"forwards")
             arrays.append(self.forwards)
+        if self.message is not None:
+            h.update(b"message")
+            arrays.append(self.message)
         for a in arrays:
             h.update(np.ascontiguousarray(a).tobytes())
         return h.hexdigest()
@@ -222,11 +229,12 @@ class Plan:
 
 
 TIMING_COLUMNS = ("start_s", "finish_s", "rate", "weight", "group", "plane")
-OPTIONAL_COLUMNS = (*TIMING_COLUMNS, "forwards")
+OPTIONAL_COLUMNS = (*TIMING_COLUMNS, "forwards", "message")
 """Columns that a plan may lack."""
 _COLUMNS: dict[str, Any] = {
     "chunk": np.int32, "src": np.int32, "op": np.int8, "start_s": np.float64, "finish_s": np.float64,
     "rate": np.float64, "weight": np.float64, "group": np.int32, "plane": np.int32, "forwards": np.int8,
+    "message": np.int32,
 }  # fmt: skip
 """Columns and their types."""
 
@@ -319,9 +327,14 @@ def make_plan(
     _check_turns(turns, topology, n, where)
     if barriers and ("group" not in columns or (np.diff(columns["group"]) < 0).any()):
         raise InputError("a plan with barriers needs the column 'group', in ascending order", where)
-    return Plan(
+    plan = Plan(
         topology, workload, sharing, **columns, **ragged, turns=turns, barriers=barriers, meta=dict(meta or {})
     )  # fmt: skip
+    if (wrong := wrong_message(plan)) is not None:
+        first, words = wrong
+        raise InputError(words if first is None else f"{plan.describe(first)} {words}", where)
+    # where every message has one transfer the column says nothing
+    return plan if plan.message is None or (n and plan.message[-1] + 1 < n) else replace(plan, message=None)
 
 
 _NEEDED = {"timed": ("start_s", "finish_s"), "rates": ("rate",)} | dict.fromkeys(WEIGHTED, ("weight",))

@@ -55,8 +55,8 @@ class SymmetricPlan(Plan):
     def __init__(self, part: Plan, orbits: Orbits, meta: Mapping[str, Any]) -> None:
         facts = {
             "topology": part.topology, "workload": orbits.workload, "sharing": part.sharing, "rate": None,
-            "weight": None, "group": None, "plane": None, "turns": NO_TURNS, "barriers": False, "meta": dict(meta),
-            "part": part, "orbits": orbits,
+            "weight": None, "group": None, "plane": None, "message": None, "turns": NO_TURNS, "barriers": False,
+            "meta": dict(meta), "part": part, "orbits": orbits,
         }  # fmt: skip
         for name, fact in facts.items():
             object.__setattr__(self, name, fact)

@@ -66,6 +66,7 @@ class Target:
             in all that is counted above, an exporter finds out.
         messages_at_once: that a rank sends and receives in all, about, if all threadblocks of its program are to run at
             once. Plans with more are made where fewer cost too much time.
+        several_chunks: whether a message may carry several chunks; else plans have a message for each.
         message_s: seconds that a message costs on every link, at least.
         late_share: share of a plan's completion up to which it counts that chains of its transfers meet more latency
             than they must. It is for networks on which bytes may come late, as over TCP: what waits for them is late,
@@ -98,6 +99,7 @@ class Target:
     buffer_bytes: int = UNLIMITED
     messages: int = UNLIMITED
     messages_at_once: int = UNLIMITED
+    several_chunks: bool = False
     message_s: float = 0.0
     late_share: float = 0.0
 
@@ -164,7 +166,7 @@ TARGETS: dict[str, Target] = {
         ),
         Target(
             "torch", "processes of PyTorch's backend `stretto`, and those of `stretto run`, which send over sockets",
-            sharing=SHARING, planes=True, same_bits=True, message_s=MESSAGE_S,
+            sharing=SHARING, planes=True, same_bits=True, several_chunks=True, message_s=MESSAGE_S,
             late_share=LATE_SHARE,
         ),
         Target(

@@ -10,7 +10,7 @@ effort give the same plan. How the order was chosen: docs/contributors/planners/
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import inf
@@ -21,9 +21,11 @@ from ..model.errors import InputError, StrettoError, Unsupported
 from ..model.kinds import EVERY_KIND
 from ..model.memory import TRANSFER_BYTES
 from ..model.plan import Plan
+from ..model.rows import ends_at_nodes
 from ..model.symmetric import SymmetricPlan
 from ..model.units import format_size
 from ..schedule.best import Answer, ask, best_of, completion_s, exposed_s
+from ..schedule.collecting import COLLECT_STEPS, collected
 from ..schedule.cutting import messages_cost, share_of_bytes
 from ..schedule.effort import EFFORTS, REQUIRED_TIMES, Budget
 from ..schedule.insertion import moved_up
@@ -41,6 +43,12 @@ PLANNING_SHARE = 0.9
 
 EARLY_SHARE = 0.1
 """Share of the effort up to which a planner takes little. By benchmarks/sweep.py 0.2 is as good."""
+
+CHUNKS_POWER = 0.5
+"""A plan whose messages carry several chunks, and which handles twice as many chunks as the best one without, must end
+sooner by the root of two. Completions do not count what chunks cost hosts: by 1.5 times the chunks six processes on two
+busy cores took 1.2 times as long where on paper they end 6 % sooner (AllToAll of 64 KB on the ring of six,
+benchmarks/message_chunks.py)."""
 
 BANDWIDTH_DECIDES = 0.5
 """Share of the lower bound that is not latency, nor what messages cost, from which bandwidth decides. By
@@ -119,15 +127,21 @@ def auto(request: Request) -> Plan:
         raise _refusal(request, [*filter(None, unable.values()), *(a.refusal for a in answers if a.refusal)])
     if not case.several and best.likely_s > case.near_s:
         answers = _with_finer_parts(case, turns, answers, best.preference_s)
-    best = min(answers, key=lambda answer: answer.preference_s)
+    if not case.several and request.several_chunks and (request.target is None or request.target.several_chunks):
+        answers = [*answers, *_in_messages(answers, case)]
+    best = _worth_its_chunks(answers)
     plan = best.plan
     assert plan is not None, "one answered"
-    if not case.several and not isinstance(plan, SymmetricPlan):
+    if not case.several and not isinstance(plan, SymmetricPlan) and plan.message is None:
         plan = moved_up(plan, request.budget)
         # fitting has sized the plans for targets; others whose chunks are alike can be exported to each of these
         if request.target is None and not plan.workload.collectives[0].evenly_cut:
             plan = sized(plan, request.budget)
-    return plan.noted({**plan.meta, "chosen": best.name, "tried": [_said(answer) for answer in answers]})
+    tried: dict[str, Answer] = {}
+    for answer in answers:
+        if answer.name not in tried or answer.preference_s < tried[answer.name].preference_s:
+            tried[answer.name] = answer
+    return plan.noted({**plan.meta, "chosen": best.name, "tried": [_said(answer) for answer in tried.values()]})
 
 
 def _ask(name: str, request: Request, steps: float, case: _Case) -> Answer:
@@ -136,6 +150,38 @@ def _ask(name: str, request: Request, steps: float, case: _Case) -> Answer:
     if answer.plan is not None:
         request.budget.charge(max(0.0, steps - request.budget.spent))
     return answer
+
+
+def _in_messages(answers: Sequence[Answer], case: _Case) -> Iterator[Answer]:
+    """The answers with what waits for a route in one message, the best first, while the effort lasts."""
+    budget = case.request.budget
+    for answer in sorted(answers, key=lambda answer: answer.preference_s):
+        plan = answer.plan
+        if plan is None or (steps := COLLECT_STEPS * plan.transfer_count) > budget.left:
+            continue
+        several = collected(plan)
+        if several is not None:
+            budget.charge(steps)
+            yield ask(answer.name, partial(replace, several), case.score_s, case.exposed_s)
+
+
+def _worth_its_chunks(answers: Sequence[Answer]) -> Answer:
+    """The answer that is preferred. One whose messages carry several chunks must be worth what these cost hosts: where
+    it sends more chunks than the best answer without such messages, it must end sooner by ``CHUNKS_POWER``."""
+    best = min(answers, key=lambda answer: answer.preference_s)
+    alone = [answer for answer in answers if answer.plan is not None and answer.plan.message is None]
+    if best.plan is None or best.plan.message is None or not alone:
+        return best
+    plain = min(alone, key=lambda answer: answer.preference_s)
+    assert plain.plan is not None, "it has one"
+
+    def sooner_s(answer: Answer) -> float:
+        assert answer.plan is not None and plain.plan is not None, "both have one"
+        sent, sent_plain = (int(ends_at_nodes(plan).sum()) for plan in (answer.plan, plain.plan))
+        return float(answer.preference_s * max(sent / max(sent_plain, 1), 1.0) ** CHUNKS_POWER)
+
+    with_messages = [answer for answer in answers if answer.plan is not None and answer.plan.message is not None]
+    return min([plain, *with_messages], key=sooner_s)
 
 
 def _with_finer_parts(case: _Case, turns: Sequence[_Turn], answers: Sequence[Answer], best_s: float) -> list[Answer]:
@@ -283,6 +329,7 @@ class _Case:
             and e.auto.collectives_from <= count
             and e.auto.ranks_from <= ranks
             and not (sums and e.auto.copies_only)
+            and e.auto.asked(self.request)
         ]
         return sorted((self._turn(*each) for each in asked), key=lambda turn: turn.place)
 

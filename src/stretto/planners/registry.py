@@ -50,6 +50,7 @@ class Request:
         kept: plans of earlier requests for the same work, which may differ in their targets.
         one_order: whether plans in which ranks add up in different orders will be left out, so that a planner which
             compares several of its own should compare the others.
+        several_chunks: whether a message may carry several chunks.
     """
 
     topology: Topology
@@ -60,6 +61,7 @@ class Request:
     target: Target | None = None
     kept: Kept | None = None
     one_order: bool = False
+    several_chunks: bool = True
 
     def tell(self, done: int, total: int, what: str) -> None:
         """Tell :attr:`progress`, if somebody listens."""
@@ -144,6 +146,7 @@ class Candidate:
         ranks_from: it is asked where there are at least as many ranks.
         by_ranks: True if its work grows with the number of ranks, not with that of pairs of ranks.
         copies_only: True if it is not asked for sums.
+        asked: ``request -> bool``, whether it is asked at all.
     """
 
     steps: Callable[[Request], float]
@@ -154,6 +157,7 @@ class Candidate:
     ranks_from: int = 2
     by_ranks: bool = False
     copies_only: bool = False
+    asked: Callable[[Request], bool] = lambda request: True
 
 
 def per_delivery(steps: float, first: float = 0.0) -> Callable[[Request], float]:

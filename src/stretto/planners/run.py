@@ -12,6 +12,7 @@ from ..kernels import LOADING
 from ..model.collective import Workload
 from ..model.errors import InputError, StrettoError, Unsupported, nearest
 from ..model.memory import too_much
+from ..model.messages import apart
 from ..model.plan import Plan
 from ..model.progress import Progress
 from ..model.reach import find_unreachable
@@ -40,6 +41,7 @@ def run_planner(
     options: Mapping[str, Any] | None = None,
     target: Target | None = None,
     kept: Kept | None = None,
+    several_chunks: bool = True,
 ) -> Plan:
     """Run ``planner[+refiner...]``, and note in the plan's meta how it was made.
 
@@ -56,6 +58,7 @@ def run_planner(
             (:mod:`stretto.schedule.fitting`).
         kept: plans of earlier calls for the same topology and workload, for other targets or for fewer messages; those
             of this call are added. Without effect where there is a time limit.
+        several_chunks: whether a message may carry several chunks.
     Raises:
         InputError: an unknown name, effort or option. Unsupported: a stage does not serve this request, or the target
             cannot run it.
@@ -72,7 +75,10 @@ def run_planner(
     from_now = replace(topology, changes=topology.changes.since(begin_s)) if topology.changes and begin_s else topology
     planes = joining_planes(topology, workload)
     planned_on = from_now if planes is None else on_planes(from_now, planes)
-    request = Request(planned_on, from_zero(workload), seed, budget, progress, target, None if time_limit_s else kept)
+    request = Request(
+        planned_on, from_zero(workload), seed, budget, progress, target, None if time_limit_s else kept,
+        several_chunks=several_chunks,
+    )  # fmt: skip
     plan = _plan(spec, request, options or {})
     if planes is not None:
         plan = on_all_planes(plan, topology, planes)
@@ -129,7 +135,8 @@ def _run(spec: str, request: Request, options: Mapping[str, Any]) -> Plan:
         # what a target asks takes nothing from what planners may try, so that they plan as they do without one; and a
         # plan that is made again has as much effort as the first one had
         again = topology is not request.topology
-        return _once(spec, options, replace(own, topology=topology, budget=whole.apart() if again else budget))
+        planned = _once(spec, options, replace(own, topology=topology, budget=whole.apart() if again else budget))
+        return planned if target.several_chunks else apart(planned)
 
     return fitting(make, request.topology, request.workload, target, whole.apart(), request.kept)
 
@@ -138,7 +145,7 @@ def _once(spec: str, options: Mapping[str, Any], request: Request) -> Plan:
     """The plan of a spec that begins with a planner, unless an earlier request has made it."""
     if request.kept is None:
         return _by_stages(spec, options, request)
-    asked = (request.seed, request.target, request.one_order and _sums_for_all(request))
+    asked = (request.seed, request.target, request.one_order and _sums_for_all(request), request.several_chunks)
     key = (spec, repr(sorted(options.items())), request.topology, request.workload, *asked)
     return request.kept.plan(key, request.budget, partial(_by_stages, spec, options, request))
 
@@ -158,7 +165,8 @@ def _by_stages(spec: str, options: Mapping[str, Any], request: Request) -> Plan:
         request = replace(request, topology=seen_by(topology, float(request.workload.chunk_bytes.mean())))
     plan: Any = None
     for stage, values in zip(stages, options_of, strict=True):
-        plan = stage.run(plan, request, **values) if stage.refines else stage.run(request, **values)
+        # refiners decide about each transfer by itself
+        plan = stage.run(apart(plan), request, **values) if stage.refines else stage.run(request, **values)
         if not isinstance(plan, Plan):
             raise InputError(f"{stage.name} returned {type(plan).__name__}, not a plan", "planner")
     used = {name: value for values in options_of for name, value in values.items()}

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model.arrays import Float64
+from ..model.messages import messages_of
 from ..model.plan import Plan
 from ..model.timeline import Timeline
 
@@ -76,6 +77,9 @@ def critical_path(timeline: Timeline) -> dict[str, Any]:
 
 def _share_of_message(plan: Plan) -> Float64:
     """float64[transfers], of the seconds for which each keeps its slowest link the share that its message costs."""
+    if (messages := messages_of(plan)) is not None:
+        shared: Float64 = _share_of_message(messages.merged)[messages.of]
+        return shared
     net, links = plan.topology, plan.route.values
     seconds = plan.size_bytes[plan.route.owners] / net.bandwidth[links] + net.message_s[links]
     busiest = seconds >= plan.route.reduced(np.maximum, seconds)[plan.route.owners]

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model.arrays import Float64, Int64
+from ..model.messages import message_count
 from ..model.symmetric import SymmetricTimeline
 from ..model.timeline import Timeline
 from ..model.topology import KINDS
@@ -58,6 +59,7 @@ def page_data(timeline: Timeline, bounds: Sequence[Bound]) -> dict[str, Any]:
         "size": sum(c.size_bytes for c in plan.workload.collectives),
         "chunks": first.chunk_count // first.piece_count,
         "transfers": plan.transfer_count,
+        "messages": message_count(plan),
         "message": message_text(message_facts(net)),
         "completion": timeline.completion_s,
         "bound": best.seconds,

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..model.arrays import Int64
 from ..model.collective import Collective, Workload
+from ..model.messages import message_count
 from ..model.plan import Plan
 from ..model.symmetric import SymmetricPlan, SymmetricTimeline
 from ..model.timeline import Timeline
@@ -138,6 +139,7 @@ def plan_facts(timeline: Timeline, limits: Sequence[Bound], verified: bool | Non
         {"planner": meta.get("planner", "unknown")}
         | request_facts(subject.topology, subject.workload)
         | {"transfers": subject.transfer_count}
+        | ({} if subject.message is None else {"messages": message_count(subject)})
         | symmetry_facts(subject)
         | time_facts(timeline, limits)
         | _steps(meta.get("schedule"))

@@ -7,7 +7,8 @@ its ``group``, and depends on the earlier writes to what it sends or overwrites,
 
 Ring: Patarasuk, Yuan 2009. Recursive doubling: Thakur, Rabenseifner, Gropp 2005. Halving and
 doubling: Rabenseifner 2004, with distances that double (SWOT, figure 3: 1, 2, 4, ...). AllToAll:
-pairwise exchange, and Bruck et al. 1997 without its local rotations, which chunks do not need. All
+pairwise exchange, and Bruck et al. 1997 without its local rotations, which chunks do not need; its
+AllGather for any number of ranks with distances that halve, so that most is sent to near ranks. All
 pairs: the pairwise exchange of sums of Thakur, Rabenseifner, Gropp 2005, and its reverse. Binomial trees: there, too.
 Two trees: Sanders, Speck, Träff 2009, in :mod:`.two_trees`.
 """
@@ -235,6 +236,17 @@ def _bruck(n: int, blocks: int) -> list[Step]:
     return steps
 
 
+def _halving_gather(n: int, blocks: int) -> list[Step]:
+    """Step s of L: rank v has the blocks v + k 2^(L - s), and gets those half way between from v + 2^(L - s - 1)."""
+    steps = []
+    for stride in (1 << s for s in reversed(range((n - 1).bit_length()))):
+        count = -(-n // stride)  # blocks that a rank has after this step
+        sent = np.arange(count // 2) * 2 * stride
+        v, further = (a.ravel() for a in np.meshgrid(np.arange(n), sent, indexing="ij"))
+        steps.append(Step((v + further) % n, v, (v - stride) % n, COPY))
+    return steps
+
+
 def _two_trees(n: int, blocks: int) -> list[Step]:
     """Sums go up both trees (the steps down, backwards), then results go down."""
     down = descent(n, blocks // 2)
@@ -335,6 +347,19 @@ BRUCK = Algorithm(
     {"alltoall": _bruck},
 )
 
+DISSEMINATION = Algorithm(
+    "dissemination",
+    "Exchange with ranks at distances that double, then halve, among any number of ranks",
+    "Bruck, Ho, Kipnis, Upfal and Weathersby, IEEE TPDS 1997",
+    {
+        "allgather": _halving_gather,
+        "reducescatter": _backwards(_halving_gather, REDUCE),
+        "allreduce": lambda n, blocks: _backwards(_halving_gather, REDUCE)(n, blocks) + _halving_gather(n, blocks),
+        "alltoall": _bruck,
+    },
+    _a_block_a_rank,
+)
+
 TWO_TREES = Algorithm(
     "two-trees",
     "Sums go up two binary trees and come down, slice after slice, half of the data on each",
@@ -358,3 +383,6 @@ BINOMIAL = Algorithm(
 ALGORITHMS = {
     a.name: a for a in (RING, RECURSIVE_DOUBLING, RABENSEIFNER, TWO_TREES, PAIRWISE, BRUCK, ALL_PAIRS, BINOMIAL)
 }
+
+WHERE_MESSAGES_COST = ALGORITHMS | {DISSEMINATION.name: DISSEMINATION}
+"""These, and what pays where a step sends several blocks in one message."""

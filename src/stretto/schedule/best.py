@@ -53,7 +53,8 @@ def preference_s(plan: Plan) -> float:
 
 
 def _surcharge(plan: Plan) -> float:
-    """Times its completion that a plan counts for its messages."""
+    """Times its completion that a plan counts for its messages, of which each chunk is as good as one: whoever sends a
+    message of several chunks does something for each of them (benchmarks/message_chunks.py)."""
     costs = bool(plan.topology.message_s.any())
     return float(max(plan.transfer_count, 1)) ** math.log2(PER_HALF) if costs else 1.0
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..model.arrays import Int64
 from ..model.kinds import BY_NAME
-from .algorithms import ALGORITHMS, Algorithm, Step
+from .algorithms import ALGORITHMS, WHERE_MESSAGES_COST, Algorithm, Step
 
 HALVES = {"reducescatter": ("reducescatter",), "allgather": ("allgather",), "alltoall": ("alltoall",),
           "allreduce": ("reducescatter", "allgather")}  # fmt: skip
@@ -48,14 +48,14 @@ def line_algorithms(kind: str, dims: Sequence[int]) -> list[str]:
     ]
 
 
-def on_grid(kind: str, dims: Sequence[int], rank: Int64, parts: int, line: str) -> Phased:
+def on_grid(kind: str, dims: Sequence[int], rank: Int64, parts: int, line: str | Sequence[str]) -> Phased:
     """The steps of a collective on a grid.
 
     Args:
         dims: cells along each dimension; cells are numbered with the last dimension fastest.
         rank: int64[cells], the rank at each.
         parts: into how many the data is cut; part j begins with dimension j.
-        line: the algorithm in a line.
+        line: the algorithm in a line, or in the lines of each dimension.
     """
     steps: list[Step] = []
     after: list[list[int]] = []
@@ -63,6 +63,7 @@ def on_grid(kind: str, dims: Sequence[int], rank: Int64, parts: int, line: str) 
     of_part: dict[int, int] = {}
     of_dimension: dict[int, int] = {}
     grid = _Grid(tuple(dims), rank, parts)
+    lines = [line] * len(dims) if isinstance(line, str) else line
     for name in HALVES[kind]:
         backwards = BY_NAME[kind].reduces_to_all and not BY_NAME[name].reduces
         for phase in range(len(dims)):
@@ -72,14 +73,14 @@ def on_grid(kind: str, dims: Sequence[int], rank: Int64, parts: int, line: str) 
                 order = order[::-1] if backwards else order
                 d = order[phase]
                 before = {m[key] for m, key in ((of_part, part), (last_of_dimension, d)) if key in m}
-                for step in ALGORITHMS[line].steps(name, dims[d]):
+                for step in WHERE_MESSAGES_COST[lines[d]].steps(name, dims[d]):
                     steps.append(grid.lifted(name, step, order, phase, part))
                     after.append(sorted(before))
                     dimension.append(d)
                     before = {len(steps) - 1}
                 of_part[part] = of_dimension[d] = len(steps) - 1
     blocks = parts * (len(rank) if BY_NAME[kind].reduces_to_all else 1)
-    summary = f"{line} in every line, dimension by dimension"
+    summary = f"{' and '.join(dict.fromkeys(lines))} in every line, dimension by dimension"
     made = Algorithm("by-dimension", summary, "", {kind: lambda n, b: steps}, lambda k, n, piece: blocks)
     return Phased(made, after, np.array(dimension))
 

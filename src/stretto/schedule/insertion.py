@@ -21,6 +21,7 @@ import numpy as np
 from ..kernels import at_speed
 from ..model.arrays import Float64, Int64, Ragged
 from ..model.collective import Workload
+from ..model.messages import apart
 from ..model.plan import Plan, make_plan
 from ..model.topology import ROUTER, Topology
 from ..simulate import delays_of, simulate
@@ -59,7 +60,7 @@ class Placing:
     @classmethod
     def of_plans(cls, topology: Topology, workload: Workload, plans: Sequence[Plan]) -> Placing:
         """Plans for the collectives of a workload, each made for its collective alone, starting at 0."""
-        timed = [timed_plan(replace(plan, topology=topology)) for plan in plans]
+        timed = [timed_plan(replace(apart(plan), topology=topology)) for plan in plans]
         chunked = [
             replace(p.workload.collectives[0], start_s=c.start_s, weight=c.weight)
             for p, c in zip(timed, workload.collectives, strict=True)

@@ -20,11 +20,13 @@ from dataclasses import replace
 from ..model.arrays import Ragged
 from ..model.changes import Changes
 from ..model.errors import Unsupported
+from ..model.messages import messages_of
 from ..model.plan import Plan
 from ..model.symmetric import SymmetricPlan, SymmetricTimeline
 from ..model.timeline import Timeline
 from . import changing, rates, ready_order
 from .changing import in_order
+from .completion import completions_s
 from .patterns import Pattern
 from .rates import BY_RATES, Delays, SharedLinks, delays_of
 
@@ -45,7 +47,8 @@ def simulate(
     paper, eq. 11), whoever else is active. ``fair`` and ``priorities`` are work-conserving: weighted max-min among the
     active transfers, or the highest ``weight`` first and max-min among equals.
 
-    Of a plan by symmetry the representatives are run, on links that carry all images.
+    Of a plan by symmetry the representatives are run, on links that carry all images. A message of several chunks is
+    run as one transfer of all their bytes: all of them begin, end and arrive with it.
 
     Args:
         changes: how bandwidths change in fact; by default as the plan's topology says. Transfers of a timed plan keep
@@ -59,6 +62,10 @@ def simulate(
         Unsupported: a plan of the last four uses optical planes; ``follows`` of a plan that is not in ready order.
         Infeasible: a transfer never ends, since a link fails and does not come back.
     """
+    if (messages := messages_of(plan)) is not None:
+        after = None if follows is None else messages.lists(follows)
+        course = simulate(messages.merged, changes, barriers=barriers, follows=after)
+        return messages.timeline(course, completions_s(plan, messages.arrivals(course.arrival_s)))
     if follows is not None:
         if plan.sharing != "ready-order" or changes is not None or plan.topology.changes:
             raise Unsupported("threads send in turn in ready-order plans alone, on links that do not change")

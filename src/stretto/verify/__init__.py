@@ -4,6 +4,7 @@ Each file checks one thing:
 
 - ``promises.py``: collectives promise what their kind means, and chunks cover their pieces.
 - ``routes.py``: routes are paths or trees that pass and branch only where nodes let them.
+- ``messages.py``: what may be one message of several chunks.
 - ``planes.py``: circuits, turns and barriers of optical planes.
 - ``capacity.py``: no transfer is too fast and no link carries too much (WAN paper, eqs. 8 and 9, lemma 3).
 - ``changing.py``: speed and load of a timed plan on links whose bandwidth changes.
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 from ..model.plan import Plan
 from ..model.symmetric import SymmetricPlan
-from . import capacity, contents, planes, promises, routes, symmetric, timed
+from . import capacity, contents, messages, planes, promises, routes, symmetric, timed
 from .findings import CODES, Finding, Verdict
 
 __all__ = ["CODES", "Finding", "Verdict", "verify"]
@@ -28,10 +29,11 @@ __all__ = ["CODES", "Finding", "Verdict", "verify"]
 CHECKS = (
     promises.broken_promise,
     routes.broken_route,
+    messages.broken_message,
     planes.wrong_circuit,
-    capacity.too_fast,
+    messages.by_messages(capacity.too_fast),
     contents.wrong_contents,
-    timed.wrong_time,
+    messages.by_messages(timed.wrong_time),
     capacity.crowded_reservations,
 )
 """Each takes a plan and returns the first violation, or None."""

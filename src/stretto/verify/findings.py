@@ -12,7 +12,7 @@ CODES = (
     "receiver", "route-misses-receiver", "receiver-twice", "route-loose-end", "not-held",
     "missing-dependency", "reduce-of-copy", "unordered-writes", "duration", "before-start",
     "before-dependency", "speed", "capacity", "incomplete", "promise", "cover", "matching", "no-circuit", "turn",
-    "barrier", "group", "source-twice", "no-reduction", "apart", "symmetry",
+    "barrier", "group", "source-twice", "no-reduction", "apart", "symmetry", "message",
 )  # fmt: skip
 """What can be wrong. Those that loops find are numbered as in the kernels."""
 

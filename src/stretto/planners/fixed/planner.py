@@ -1,8 +1,10 @@
 """The fixed algorithms as planners: each step's pairs over shortest routes, or over planes.
 
 An algorithm does not look at the topology. Where two partners are joined neither by a link nor through switches and
-routers, it is refused, since another accelerator would have to relay. On a network of optical planes the plan uses the
-first plane alone and turns it between steps, which is right but slow: it is meant for a refiner (``ring+swot``).
+routers, it is refused, since another accelerator would have to relay. Where messages cost, the chunks that a step sends
+from one rank to another go in as few messages as pay (:mod:`stretto.schedule.several_chunks`). On a network of optical
+planes the plan uses the first plane alone and turns it between steps, which is right but slow: it is meant for a
+refiner (``ring+swot``).
 """
 
 from __future__ import annotations
@@ -16,10 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...model.arrays import Int32, Int64, Ragged
-from ...model.collective import Workload
+from ...model.collective import Collective, Workload
 from ...model.plan import Plan, Turns, make_plan
 from ...model.topology import Topology
 from ...schedule.algorithms import ALGORITHMS, Algorithm, lower
+from ...schedule.several_chunks import in_messages
 from .. import Request, register
 
 
@@ -28,21 +31,26 @@ def _refusal(algorithm: Algorithm, topology: Topology, workload: Workload) -> st
     for c in workload.collectives:
         if c.kind not in algorithm.kinds:
             continue
-        n = len(c.ranks)
-        reason = algorithm.serves(c.kind, n)
+        reason = pairless(algorithm, topology, c)
         if reason is not None:
             return reason
-        steps = algorithm.steps(c.kind, n, root=max(c.root, 0))
-        pairs = np.unique(np.concatenate([np.stack((s.src, s.dst), 1) for s in steps]), axis=0)
-        ends = c.ranks[pairs]
-        if topology.planes:
-            reason = portless(topology, ends)
-            if reason is not None:
-                return reason
-            continue
-        for (a, b), route in zip(ends, _routes(topology, ends), strict=True):
-            if not route:
-                return f"{topology.names[a]} sends to {topology.names[b]}, and no link or switch joins them"
+    return None
+
+
+def pairless(algorithm: Algorithm, topology: Topology, c: Collective) -> str | None:
+    """Why an algorithm cannot serve a collective: its number of ranks, or two of them that nothing joins."""
+    n = len(c.ranks)
+    reason = algorithm.serves(c.kind, n)
+    if reason is not None:
+        return reason
+    steps = algorithm.steps(c.kind, n, root=max(c.root, 0))
+    pairs = np.unique(np.concatenate([np.stack((s.src, s.dst), 1) for s in steps]), axis=0)
+    ends = c.ranks[pairs]
+    if topology.planes:
+        return portless(topology, ends)
+    for (a, b), route in zip(ends, _routes(topology, ends), strict=True):
+        if not route:
+            return f"{topology.names[a]} sends to {topology.names[b]}, and no link or switch joins them"
     return None
 
 
@@ -118,10 +126,11 @@ def plan_algorithm(algorithm: Algorithm, request: Request) -> Plan:
     else:
         pairs, which = np.unique(np.stack((lowered.src, lowered.dst), axis=1), axis=0, return_inverse=True)
         route = Ragged.of(_routes(topology, pairs)).take(which.ravel())
-    return make_plan(
+    plan = make_plan(
         topology, lowered.workload, "ready-order", chunk=lowered.chunk, src=lowered.src, op=lowered.op,
         dst=Ragged.single(lowered.dst), route=route, depends=lowered.depends, group=lowered.group, **more,
     )  # fmt: skip
+    return in_messages(plan) if request.several_chunks else plan
 
 
 def _turns(topology: Topology, src: Int32, dst: Int32, group: Int32) -> Turns:
@@ -179,6 +188,7 @@ for _algorithm in ALGORITHMS.values():
         collectives=_algorithm.kinds,
         topologies="where each pair of partners is joined, or planes",
         paper=_algorithm.paper,
+        messages=True,
         serves=partial(_refusal, _algorithm),
         transfers=partial(_transfers, _algorithm),
         **_ASKED.get(_algorithm.name, {}),

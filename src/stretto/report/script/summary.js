@@ -14,7 +14,7 @@ function showTiles(p) {
     [overBound(p), "completion / bound", ""],
     ...(p.mean == null ? [] : [[time(p.mean), "mean completion", p.meanBound ? `${(p.mean / p.meanBound).toFixed(3)} times its bound: ${p.meanWitness}` : ""]]),
     [size(p.size / p.completion) + "/s", "algorithm bandwidth", `${size(p.size)} among ${p.ranks} ranks`],
-    [count(p.transfers), "transfers", `${p.chunks} chunk${p.chunks > 1 ? "s" : ""} a piece` + (p.message ? `; a message costs ${p.message}` : "")],
+    [count(p.transfers), "transfers", (p.messages < p.transfers ? `in ${count(p.messages)} messages; ` : "") + `${p.chunks} chunk${p.chunks > 1 ? "s" : ""} a piece` + (p.message ? `; a message costs ${p.message}` : "")],
     ...(p.cost == null ? [] : [[`${+p.cost.toPrecision(4)} USD`, "cost", "bytes over each link times its price"]]),
     ...(p.planning == null ? [] : [[time(p.planning), "planning", ""]])]) {
     const tile = element("div", undefined, { class: "tile" });

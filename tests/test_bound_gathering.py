@@ -1,0 +1,123 @@
+"""The bound of what ranks gather and give away in messages, beside the best of all schedules of small cases."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from stretto.bounds import bounds
+from stretto.bounds.gathering import gathering_bound
+from stretto.model.collective import Workload, make_collective
+from stretto.planners import run_planner
+from stretto.simulate import simulate
+from stretto.topologies import load_topology
+
+
+def network(spec: str):
+    """A network whose switches do not copy."""
+    net = load_topology(spec)
+    return replace(net, replicates=np.zeros(net.node_count, dtype=bool))
+
+
+def routes(net):
+    """For each two ranks that links or switches join, the links of the way."""
+    out = {v: [e for e in range(net.link_count) if net.src[e] == v] for v in range(net.node_count)}
+    found = {}
+    for a in net.accelerators.tolist():
+        for e in out[a]:
+            if not net.is_switch[net.dst[e]]:
+                found[a, int(net.dst[e])] = [e]
+            for f in out[int(net.dst[e])] if net.is_switch[net.dst[e]] else ():
+                if net.dst[f] != a:
+                    found[a, int(net.dst[f])] = [e, f]
+    return found
+
+
+class Search:
+    """The best of all schedules of an AllGather or an AllToAll: every order of messages, each with any pieces."""
+
+    def __init__(self, net, kind: str, size: float) -> None:
+        self.net, self.ways, self.size = net, routes(net), size
+        ranks = net.accelerators.tolist()
+        self.pieces = (
+            [(h, w) for h in ranks for w in ranks if h != w] if kind == "alltoall" else [(h, None) for h in ranks]
+        )
+        wants = {(w, p) for p, (h, w) in enumerate(self.pieces)} if kind == "alltoall" else set()
+        self.wants = wants or {(v, p) for v in ranks for p, (h, _) in enumerate(self.pieces) if h != v}
+        self.best = np.inf
+
+    def run(self) -> float:
+        at = {(h, p): 0.0 for p, (h, _) in enumerate(self.pieces)}
+        self._search(at, dict.fromkeys(range(self.net.link_count), 0.0), 0.0)
+        return self.best
+
+    def _search(self, at, free, last) -> None:
+        missing = self.wants - at.keys()
+        if not missing:
+            self.best = min(self.best, max(at[want] for want in self.wants))
+            return
+        for (a, b), links in self.ways.items():
+            new = [p for v, p in at if v == a and (b, p) not in at]
+            for count in range(1, len(new) + 1):
+                for sent in combinations(new, count):
+                    cost = max(self.net.message_s[e] + count * self.size / self.net.bandwidth[e] for e in links)
+                    start = max([at[a, p] for p in sent] + [free[e] for e in links])
+                    if start < last:  # schedules in the order in which messages start
+                        continue
+                    end = start + cost + sum(self.net.latency_s[e] for e in links)
+                    if end >= self.best:
+                        continue
+                    self._search(at | {(b, p): end for p in sent}, free | dict.fromkeys(links, start + cost), start)
+
+
+@pytest.mark.parametrize(
+    ("spec", "kind"),
+    [("line:3", "allgather"), ("star:3", "allgather"), ("fullmesh:3", "allgather"), ("star:4", "allgather"),
+     ("line:3", "alltoall"), ("star:3", "alltoall")],
+)  # fmt: skip
+@pytest.mark.parametrize("share", [0.3, 3.0])
+def test_no_schedule_of_a_small_case_beats_it(spec, kind, share):
+    """``share`` is what the bytes of a piece take, as a share of what a message costs."""
+    net = network(f"{spec}?bandwidth=1GB/s&latency=2us&message=20us")
+    piece = round(share * 20e-6 * 1e9)
+    work = Workload((make_collective(kind, net, piece * len(net.accelerators)),))
+    optimum_s = Search(net, kind, piece).run()
+    assert bounds(net, work)[0].seconds <= optimum_s * (1 + 1e-9)
+    found = gathering_bound(net, work, 1e-9 + 20e-6)
+    assert found is not None and found.seconds <= optimum_s
+
+
+@pytest.mark.parametrize("kind", ["allgather", "reducescatter"])
+@pytest.mark.parametrize("size", ["100KB", "1MB", "10MB"])
+def test_on_a_star_halving_and_doubling_is_nearly_as_fast(kind, size):
+    net = network("star:8?bandwidth=25GB/s&latency=0.5us&message=20us")
+    work = Workload((make_collective(kind, net, {"100KB": 10**5, "1MB": 10**6, "10MB": 10**7}[size]),))
+    plan_s = simulate(run_planner("hierarchical", net, work)).completion_s
+    best = bounds(net, work)[0]
+    assert best.kind == "messages"
+    assert 0.95 * plan_s <= best.seconds <= plan_s
+
+
+def test_where_routers_pass_data_on_nothing_is_said():
+    net = load_topology("sites:2,2?message=20us")
+    assert gathering_bound(net, Workload((make_collective("allgather", net, 1000),)), 1e-6) is None
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_plan_of_a_random_network_beats_it(seed):
+    rng = np.random.default_rng(seed)
+    net = load_topology(["ring:5", "star:6", "fullmesh:4", "torus:2x3", "hypercube:3", "line:4"][seed])
+    net = replace(
+        net, bandwidth=rng.uniform(1e9, 9e9, net.link_count), latency_s=rng.uniform(0, 9e-6, net.link_count),
+        message_s=rng.uniform(5e-6, 40e-6, net.link_count), replicates=np.zeros(net.node_count, dtype=bool),
+    )  # fmt: skip
+    for kind in ("allgather", "reducescatter", "alltoall", "gather", "scatter"):
+        for size in (2_000, 200_000, 2_000_000):
+            work = Workload((make_collective(kind, net, size),))
+            completion_s = simulate(run_planner("auto", net, work, effort="quick")).completion_s
+            for from_s in (completion_s / 4, completion_s / 2, completion_s):
+                found = gathering_bound(net, work, from_s)
+                assert found is None or found.seconds <= completion_s
