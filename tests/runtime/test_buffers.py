@@ -63,3 +63,29 @@ def test_the_own_contribution_is_added_in_the_middle(order, in_place):
     slot.finish()
     assert np.array_equal(out, wanted)
     assert in_place or np.array_equal(given, own)
+
+
+@pytest.mark.parametrize("order", [(7, 8), (8, 7)])
+def test_whole_arrivals_are_taken_in_any_order(order):
+    parts = {row: np.random.default_rng(row).random(9, dtype=np.float32) for row in (7, 8)}
+    out = np.zeros(9, dtype=np.float32)
+    chunk = ChunkSteps((Version(-1, (7,)), Version(0, (8,))), final=1, held=False, size_bytes=out.nbytes)
+    slot = Buffers(Steps({0: chunk}), {}, {0: out}, None, np.float32, np.add).slots[0]
+    slot.begin()
+    for row in order:
+        slot.take(row, row == 7, memoryview(bytearray(b"." + parts[row].tobytes()))[1:])  # at any address
+    slot.finish()
+    assert np.array_equal(out, parts[7] + parts[8])
+
+
+def test_a_whole_arrival_that_two_versions_need_is_taken_for_both():
+    part, own, out = (np.full(9, x, dtype=np.float32) for x in (2, 3, 0))
+    chunk = ChunkSteps(
+        (Version(-1, ()), Version(0, (7,)), Version(-1, (7,))), final=1, held=True, size_bytes=own.nbytes
+    )
+    slot = Buffers(Steps({0: chunk}), {0: own}, {0: out}, None, np.float32, np.add).slots[0]
+    slot.begin()
+    slot.take(7, False, memoryview(part.tobytes()))
+    assert np.array_equal(slot.arrays[2], part)
+    slot.finish()
+    assert np.array_equal(out, part + own)

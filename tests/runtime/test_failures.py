@@ -152,6 +152,7 @@ FRAMES = st.builds(
         st.just(NO_CALL),
         st.sampled_from([0, 1, 99, 1000, 2**64 - 1]),
         st.sampled_from([0, 1, 96, 1000, 2**64 - 1]),
+        st.sampled_from([0, 1, 2, 255]),
     ),
     st.binary(max_size=100),
 )
@@ -181,6 +182,7 @@ def test_whatever_a_peer_sends_it_is_at_fault_and_nothing_is_complete(chunks):
         (HEADER.pack(0x5C7E, 99, 1, 0, 0, NO_CALL, 0, 0), "unknown kind 99"),
         (encode(Kind.DATA, 1, 0, 2**21), "at most"),
         (encode(Kind.DATA, 1, 77, 4), "does not come from it"),
+        (encode(Kind.PING, 1) + 2 * (encode(Kind.DATA, 1, 1, 1000, total=1000) + bytes(1000)), "or came before"),
         (encode(Kind.DATA, 1, 1, 1001), "where 1000 were due"),
         (encode(Kind.DATA, 1, 1, 500, offset=500), "for place 500, which are not due"),
         (encode(Kind.SIGNAL, 1, 5), "nothing here waits for"),

@@ -31,6 +31,7 @@ from stretto.runtime.native import engine, kernel_engine
 from stretto.runtime.native import kernel_layout as at
 from stretto.runtime.native.machine import BFLOAT16, NUMBERS
 from stretto.runtime.native.records import WORD
+from stretto.schedule.collecting import collected
 from stretto.topologies import load_topology
 
 RANKS = 3
@@ -51,6 +52,15 @@ def connected():
     yield made
     for mesh in made.values():
         mesh.close()
+
+
+def test_every_byte_of_messages_of_several_chunks_is_right(loop, connected):
+    net = load_topology(f"fullmesh:{RANKS}?message=20us")
+    plan = collected(run_planner("shortest-path", net, Workload((make_collective("alltoall", net, 3000, chunks=4),))))
+    assert plan is not None and plan.message is not None
+    runs, outputs = begin(loop, connected, plan)
+    assert all(run.wait(20) and run.failure is None for run in runs)
+    assert [content.wrong_chunks(plan, outputs[v]) for v in outputs] == [[]] * RANKS
 
 
 def plan_of(kind: str, size: int, planner: str = "shortest-path"):

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ..kernels import at_speed
 from ..model.arrays import Bool, Int32, Int64, Ragged, offsets_of
+from ..model.messages import back_to_back, messages_of
 from ..model.plan import COPY, Plan
 from ..model.rows import Rows, nodes_in
 from ..model.symmetric import SymmetricPlan
@@ -39,10 +40,10 @@ def lower(plan: Plan) -> dict[int, Program]:
     Raises:
         InputError: switches sum in a plan by symmetry, so that it must be expanded, and it does not fit into memory.
     """
-    plan = _playable(plan)
+    plan, message = _playable(plan)
     if isinstance(plan, SymmetricPlan):
         return {node: lower_for(plan, node) for node in nodes_in(plan).tolist()}
-    return {program.node: program for program in _programs(ends_of_all(plan))}
+    return {program.node: program for program in _programs(ends_of_all(plan), message)}
 
 
 def lower_for(plan: Plan, node: int) -> Program:
@@ -52,15 +53,17 @@ def lower_for(plan: Plan, node: int) -> Program:
         KeyError: the node takes no part in the plan.
         InputError: as :func:`lower`.
     """
-    plan = _playable(plan)
-    return _programs(ends_at(plan, node))[0]
+    plan, message = _playable(plan)
+    return _programs(ends_at(plan, node), message)[0]
 
 
-def _playable(plan: Plan) -> Plan:
-    """The plan without transfers from several sources."""
+def _playable(plan: Plan) -> tuple[Plan, Int64 | None]:
+    """The plan without transfers from several sources, and with a row for each chunk of a message; and the message of
+    each row, None if each is one."""
     if isinstance(plan, SymmetricPlan):
-        return plan if plan.part.other_src is None else played(plan.expand()).plan
-    return played(plan).plan
+        return plan if plan.part.other_src is None else played(plan.expand()).plan, None
+    messages = messages_of(plan)
+    return (played(plan).plan, None) if messages is None else (back_to_back(plan), messages.of)
 
 
 def subflows(plan: Plan) -> Int32:
@@ -259,11 +262,11 @@ def _small(offsets: Int64, values: NDArray[Any]) -> Ragged:
     return Ragged(offsets, values.astype(np.int32, copy=False))
 
 
-def _programs(ends: Ends) -> list[Program]:
-    """The programs of the nodes to lower."""
+def _programs(ends: Ends, message: Int64 | None) -> list[Program]:
+    """The programs of the nodes to lower; ``message`` of each transfer, None if each is one."""
     waiting = _waiting(ends)
     held = _versions(ends, waiting.causes)
-    sends, receives = _sends(ends, held, waiting), _receives(ends, held, waiting)
+    sends, receives = _sends(ends, held, waiting, message), _receives(ends, held, waiting)
     awaited = Awaited(waiting.awaited_row, waiting.awaited_place.astype(np.int32), waiting.awaited_wakes)
     every = np.arange(len(ends.nodes) + 1)
     columns = (ends.sent_at, ends.received_at, held.at, waiting.awaited_at)
@@ -284,12 +287,13 @@ def _programs(ends: Ends) -> list[Program]:
     return programs
 
 
-def _sends(ends: Ends, held: _Held, waiting: _Waiting) -> Sends:
+def _sends(ends: Ends, held: _Held, waiting: _Waiting, message: Int64 | None) -> Sends:
     rows = ends.sent
     subflow = _subflows(rows, ends.sent_at, _first(rows.dst), rows.dst.lengths == 1)
     return Sends(
-        rows.number, held.of_send, held.version, rows.dst, *ends.pace(), rows.narrowest(), subflow, waiting.waits
-    )
+        rows.number, held.of_send, held.version, rows.dst, *ends.pace(), rows.narrowest(), subflow, waiting.waits,
+        None if message is None else message[rows.number],
+    )  # fmt: skip
 
 
 def _receives(ends: Ends, held: _Held, waiting: _Waiting) -> Receives:
@@ -324,7 +328,7 @@ def _sends_between(s: Sends, begin: int, end: int, chunks: int) -> Sends:
     w = slice(begin, end)
     return Sends(
         s.row[w], s.chunk[w] - chunks, s.version[w], _between(s.to, begin, end), s.start_s[w], s.rate[w],
-        s.priority[w], s.bandwidth[w], s.subflow[w], s.waits[w],
+        s.priority[w], s.bandwidth[w], s.subflow[w], s.waits[w], None if s.message is None else s.message[w],
     )  # fmt: skip
 
 

@@ -55,6 +55,8 @@ class Sends:
         bandwidth: float64[sends], bytes/s of the narrowest link of its route, or of its plane.
         subflow: int32[sends], the number of its route or circuit, see :func:`.subflows`.
         waits: int64[sends], the number of its dependencies.
+        message: int64[sends], the number of its message, which several sends to the same nodes may have; None if each
+            is one.
     """
 
     row: Int64
@@ -67,6 +69,7 @@ class Sends:
     bandwidth: Float64
     subflow: Int32
     waits: Int64
+    message: Int64 | None = None
 
     def __len__(self) -> int:
         return len(self.row)

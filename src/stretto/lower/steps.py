@@ -77,6 +77,8 @@ class Steps:
             another node comes as a signal.
         signals: for each row that happens here, the nodes to tell.
         held, wanted: the chunks that the node holds at first, and those that it must end with.
+        messages: by the first row of a message of several chunks all of its rows. In ``waits`` and ``wakes`` the first
+            one stands for all.
     """
 
     chunks: Mapping[int, ChunkSteps] = field(default_factory=dict)
@@ -88,6 +90,7 @@ class Steps:
     signals: Mapping[int, list[int]] = field(default_factory=dict)
     held: tuple[int, ...] = ()
     wanted: tuple[int, ...] = ()
+    messages: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
 
 def steps_of(program: Program) -> Steps:
@@ -109,14 +112,43 @@ def steps_of(program: Program) -> Steps:
                 wakes[row, node] = [starting[i] for i in waiting]
     for row, place, waiting in zip(awaited.row.tolist(), awaited.node.tolist(), _lists(awaited.wakes), strict=True):
         wakes[row, place] = [starting[i] for i in waiting]
+    waits = dict(zip(starting, sends.waits.tolist() + events.waits.tolist(), strict=True))
+    messages = _messages(program)
+    if messages:
+        waits, wakes = _of_messages(messages, waits, wakes)
     return Steps(
         dict(zip(number, _chunks(program), strict=True)),
         {send.row: send for send in _sends(program, number)},
         {receive.row: receive for receive in _receives(receives, number)},
         {row: Event(row, at, s) for row, at, s in _rows(events.row, events.start_s, events.seconds)},
-        dict(zip(starting, sends.waits.tolist() + events.waits.tolist(), strict=True)),
-        wakes, signals, tuple(program.held.tolist()), tuple(program.wanted.tolist()),
+        waits, wakes, signals, tuple(program.held.tolist()), tuple(program.wanted.tolist()), messages,
     )  # fmt: skip
+
+
+def _messages(program: Program) -> dict[int, tuple[int, ...]]:
+    """By the first row of each message of several chunks all of its rows."""
+    sends = program.sends
+    if sends.message is None:
+        return {}
+    rows: dict[int, list[int]] = {}
+    for number, row in zip(sends.message.tolist(), sends.row.tolist(), strict=True):
+        rows.setdefault(number, []).append(row)
+    return {those[0]: tuple(those) for those in rows.values() if len(those) > 1}
+
+
+def _of_messages(
+    messages: Mapping[int, tuple[int, ...]], waits: dict[int, int], wakes: dict[tuple[int, int], list[int]]
+) -> tuple[dict[int, int], dict[tuple[int, int], list[int]]]:
+    """What rows wait for, and what wakes them, where the first row of a message waits for all of its rows."""
+    first = {row: rows[0] for rows in messages.values() for row in rows}
+    woken = {cause: list(dict.fromkeys(first.get(row, row) for row in rows)) for cause, rows in wakes.items()}
+    counts = {row: count for row, count in waits.items() if row not in first}
+    counts |= dict.fromkeys(messages, 0)
+    for rows in woken.values():
+        for row in rows:
+            if row in messages:
+                counts[row] += 1
+    return counts, woken
 
 
 def _rows(*columns: Any) -> Iterator[tuple[Any, ...]]:

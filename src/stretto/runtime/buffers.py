@@ -115,6 +115,27 @@ class Slot:
         for i in self.versions_with[row]:
             self._grow(i)
 
+    def take(self, row: int, copies: bool, content: memoryview) -> None:
+        """Take a whole arrival from memory that is not ours: store it, or add it to the sum in which it is next."""
+        of = self.versions_with.get(row, ())
+        if len(of) == 1 and self.versions[of[0]] == (NOTHING, (row,)):  # it is all of the one version that has it
+            i = of[0]
+            self.arrays[i] = array = self.memory(row, copies)
+            as_bytes(array)[:] = content
+            self.put[i], self.left[row] = 1, 0
+            if len(self.versions) > 1:
+                self._follow(i)
+            return
+        version = self.next_on(row)
+        array = self.memory(row, copies) if version is None else self.pool.take(self.size, self.dtype)
+        as_bytes(array)[:] = content
+        if version is None:
+            self.arrive(row, array)
+            return
+        self.add(version, 0, array)
+        self.pool.give(array)
+        self.finish_row(row)
+
     def release(self, version: int) -> None:
         """Note that one user of a version no longer needs it."""
         self.users[version] -= 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..model.topology import printable
 from .buffers import Array, Slot, as_bytes
 from .mesh import READ_BYTES, Connection
-from .wire import HEADER, Frame, Kind, Malformed, decode
+from .wire import FURTHER, HEADER, MAGIC, Frame, Kind, Malformed, decode
 
 if TYPE_CHECKING:
     from .loop import Run
@@ -18,6 +18,7 @@ DIED = "it died (Connection closed by peer)"
 look for them."""
 READS_AT_ONCE = 8
 """Times to read from one connection before others have their turn."""
+_DATA = int(Kind.DATA)
 PARKED_BYTES = 1 << 16
 """A transfer of at least this size that arrives before its turn to be added is left in the kernel's buffers. Nothing
 more is read from its connection until its turn comes, or nothing else has happened for ``PATIENCE_S``."""
@@ -34,6 +35,7 @@ class Incoming:
         origin: for each row the connection on which it comes.
         missing: the rows that have not arrived.
         landings: the rows of which some bytes have arrived.
+        fresh: for each connection the rows of which nothing has come, and their chunks.
         parked: the connections whose next row has come before its turn.
     """
 
@@ -42,6 +44,11 @@ class Incoming:
         self.origin = {row: run.connection(r.source, r.subflow) for row, r in run.steps.receives.items()}
         self.missing = set(self.origin)
         self.landings: dict[int, Landing] = {}
+        self.fresh: dict[Connection, dict[int, Slot]] = {}
+        for row, c in self.origin.items():
+            slot = self.buffers.slots[run.steps.receives[row].chunk]
+            if not slot.size % slot.dtype.itemsize:
+                self.fresh.setdefault(c, {})[row] = slot
         self.parked: list[Connection] = []
 
     def missing_on(self, c: Connection) -> list[int]:
@@ -104,6 +111,8 @@ class Incoming:
                 frame, c.frame = c.frame, None
                 self._end_piece(c, frame)
             elif c.end - c.at >= HEADER.size:
+                if self._take_whole(c):
+                    continue
                 try:
                     frame = decode(c.read, c.at)
                 except Malformed as error:
@@ -112,6 +121,40 @@ class Incoming:
                 self.take(c, frame)
             else:
                 return
+
+    def _take_whole(self, c: Connection) -> bool:
+        """Take a frame of whole rows, all of which has been read; False if it must go the long way.
+
+        The long way also serves rows of which parts are still to come, rows whose arrival is delayed, and whatever
+        should not have come.
+        """
+        magic, kind, number, row, length, call, total, offset = HEADER.unpack_from(c.read, c.at)
+        run, at = self.run, c.at + HEADER.size
+        if (
+            kind != _DATA or magic != MAGIC or number != run.number or call != run.call or not 0 < length == total
+            or offset or at + length > c.end or c.main.begun < number or self.parked or run.delays
+        ):  # fmt: skip
+            return False
+        rows = range(row, row + 1 + c.read[c.at + FURTHER])
+        slots = self._due(c, rows)
+        if slots is None or sum([slot.size for slot in slots]) != length:
+            return False
+        read, receives, fresh = c.read, self.steps.receives, self.fresh[c.lead]
+        run.trace.coming_s.update(dict.fromkeys(rows, time.monotonic() - run.start))
+        for row, slot in zip(rows, slots, strict=True):
+            slot.take(row, receives[row].copies, read[at : at + slot.size])
+            at += slot.size
+            del fresh[row]
+        c.at = at
+        self.missing.difference_update(rows)
+        run.happened_here(rows)
+        return True
+
+    def _due(self, c: Connection, rows: range) -> list[Slot] | None:
+        """The chunks of rows; None if not all of them come whole on this connection, or something of them has come."""
+        fresh = self.fresh.get(c.lead, {})
+        slots = [fresh[row] for row in rows if row in fresh]
+        return slots if len(slots) == len(rows) else None
 
     def take(self, c: Connection, frame: Frame) -> None:
         """Handle a frame whose header has been read."""
@@ -157,6 +200,8 @@ class Incoming:
 
     def _take_data(self, c: Connection, frame: Frame, may_park: bool = True) -> None:
         row = frame.row
+        if frame.further:
+            frame, may_park = self._first_of(c, frame), False
         if self.origin.get(row) is not c.lead or row not in self.missing:
             self.run.fail(c.peer, f"it sent data of row {row}, which does not come from it (or came before)")
         receive = self.steps.receives[row]
@@ -179,10 +224,24 @@ class Incoming:
             return
         if landing is None:
             landing = self.landings[row] = Landing(slot, row, receive.copies)
+            self.fresh.get(c.lead, {}).pop(row, None)
             self.run.trace.coming_s[row] = time.monotonic() - self.run.start
         landing.claimed = claimed
         c.place, c.due = frame.offset, frame.length
         self._expect(c, frame, landing.target(c))
+
+    def _first_of(self, c: Connection, frame: Frame) -> Frame:
+        """A frame of several rows as if it had the first one alone; the others follow."""
+        rows = range(frame.row, frame.row + 1 + frame.further)
+        slots = self._due(c, rows)
+        if slots is None:
+            which = f"rows {frame.row} to {rows[-1]}, which do not come from it (or came before)"
+            self.run.fail(c.peer, f"it sent data of {which}")
+        due = sum(slot.size for slot in slots)
+        if due != frame.length or due != frame.total or frame.offset:
+            self.run.fail(c.peer, f"it sent {frame.length} bytes where {due} were due", frame.row)
+        c.further = frame.further
+        return frame._replace(length=slots[0].size, total=slots[0].size, further=0)
 
     def unpark(self) -> None:
         """Go on reading a parked peer although its turn has not come, since nothing else happens."""
@@ -225,11 +284,15 @@ class Incoming:
         row = frame.row
         if not self.is_complete(row):
             return
+        further, c.further = c.further, 0
         delay = self.run.delays.get(row, 0.0)
         if delay:
             self.run.later(time.monotonic() + delay, self._arrived, row)
         else:
             self._arrived(row)
+        if further:
+            size, c.further = self.buffers.slots[self.steps.receives[row + 1].chunk].size, further - 1
+            self._take_data(c, frame._replace(row=row + 1, length=size, total=size), may_park=False)
 
     def _arrived(self, row: int) -> None:
         self.missing.discard(row)

@@ -6,11 +6,11 @@ import heapq
 import math
 import selectors
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from ..lower import Program
+from ..lower import Program, Send
 from ..model.errors import PeerFailed
 from .buffers import Buffers, as_bytes
 from .circuits import Circuits
@@ -18,10 +18,10 @@ from .congestion import look_again
 from .gate import Gate
 from .incoming import PATIENCE_S, Incoming
 from .mesh import Connection, Mesh
-from .pacing import AHEAD_S, Outgoing, Queue, largest_rate, limit_rate, raised
+from .pacing import AHEAD_S, Outgoing, Queue, Together, largest_rate, limit_rate, raised
 from .recorded import Trace
 from .watch import Watch
-from .wire import NO_CALL, Kind, encode
+from .wire import MOST_CHUNKS, NO_CALL, SEGMENT_BYTES, Kind, encode
 
 BATCH_BYTES = 1 << 18
 """Frames are collected up to this number of bytes, then sent by one system call. What is to be sent first is decided
@@ -220,13 +220,53 @@ class Run:
             at_most_s = self.steps.events[row].seconds * (1.0 if self.pace is None else self.pace) + self.timeout_s
             self.later(now + at_most_s, self._give_up_turn, row)
             return
+        rows = self.steps.messages.get(row)
+        if rows is None:
+            self._send_row(row, send, send.to)
+        else:
+            self._send_message(rows, send)
+
+    def _send_message(self, rows: Sequence[int], first: Send) -> None:
+        """Send the chunks of a message, as many as may in one frame."""
+        alone = (
+            [] if self.pace is not None else [p for p in first.to if len(self.connection(p, first.subflow).lanes) == 1]
+        )
+        apart = [peer for peer in first.to if peer not in alone]
+        if apart:
+            for row in rows:
+                self._send_row(row, self.steps.sends[row], apart)
+        together: list[tuple[int, memoryview]] = []
+        size = 0
+        for row in rows if alone else ():
+            send = self.steps.sends[row]
+            piece = as_bytes(self.buffers.content(send.chunk, send.version))
+            size += len(piece)
+            if size > SEGMENT_BYTES or len(together) == MOST_CHUNKS:
+                self._send_together(together, alone, first)
+                together, size = [], len(piece)
+            together.append((row, piece))
+        self._send_together(together, alone, first)
+
+    def _send_together(self, those: Sequence[tuple[int, memoryview]], to: Sequence[int], send: Send) -> None:
+        """Send transfers, each with its bytes, in one frame."""
+        if len(those) == 1:
+            self._send_row(those[0][0], self.steps.sends[those[0][0]], to)
+        elif those:
+            rows, pieces = zip(*those, strict=True)
+            for peer in to:
+                c = self.connection(peer, send.subflow)
+                c.outgoing.add(Together(rows, pieces, send.priority))
+                self.active.add(c)
+
+    def _send_row(self, row: int, send: Send, to: Sequence[int]) -> None:
+        """Send a transfer, or what may go of it."""
         content = as_bytes(self.buffers.content(send.chunk, send.version))
         rate, start = math.inf, 0.0
         if self.pace is not None:
             rate = send.rate / self.pace
             # where the plan gives starts, the bucket is full then, and what is late catches up
             start = self.start + send.start_s * self.pace - AHEAD_S if self.timed else time.monotonic()
-        for peer in send.to:
+        for peer in to:
             c = self.connection(peer, send.subflow)
             c.outgoing.add(Outgoing(row, content, rate, send.priority, start, len(c.lanes)))
             self.active.update(c.lanes)
@@ -254,6 +294,18 @@ class Run:
             for peer in self.steps.signals.get(row, ()):
                 self.say(self.connection(peer, 0), Kind.SIGNAL, row)
         self._release(self.steps.wakes.get((row, place), ()))
+
+    def happened_here(self, rows: Iterable[int]) -> None:
+        """The same of rows that have arrived together."""
+        if self.sources or self.steps.signals:
+            for row in rows:
+                self.happened(row, self.program.node)
+            return
+        now_s, node, wakes = time.monotonic() - self.start, self.program.node, self.steps.wakes
+        for row in rows:
+            self.trace.arrived_s[row] = now_s
+            if (row, node) in wakes:
+                self._release(wakes[row, node])
 
     def _release(self, rows: Iterable[int]) -> None:
         """Take note that something has happened for which rows wait."""
@@ -302,6 +354,13 @@ class Run:
         if segment is None:
             return False
         out, piece = segment
+        if isinstance(out, Together):
+            for row in out.rows:
+                self.trace.sent_s.setdefault(row, now - self.start)
+            further = len(out.rows) - 1
+            c.queue(encode(Kind.DATA, self.number, out.row, out.total, self.call, out.total, 0, further), *out.pieces)
+            c.under_way.append((out, c.sent_bytes + c.unsent_bytes))
+            return True
         self.trace.sent_s.setdefault(out.row, now - self.start)
         offset = out.offset - len(piece)
         if len(c.lead.lanes) > 1:
@@ -312,10 +371,12 @@ class Run:
 
     def _gone(self, out: Outgoing, c: Connection) -> None:
         """The kernel has taken the last byte of a transfer."""
-        send = self.steps.sends[out.row]
-        self.trace.gone_s[out.row] = time.monotonic() - self.start
-        self.buffers.slots[send.chunk].release(send.version)
-        self.unsent.discard((out.row, c.peer))
+        gone_s = time.monotonic() - self.start
+        for row in out.rows if isinstance(out, Together) else (out.row,):
+            send = self.steps.sends[row]
+            self.trace.gone_s[row] = gone_s
+            self.buffers.slots[send.chunk].release(send.version)
+            self.unsent.discard((row, c.peer))
 
     def watch(self, c: Connection) -> None:
         """Register with the selector the events that this connection now waits for."""

@@ -92,6 +92,7 @@ class Connection:
         ahead: the first frame of a later run, which is taken when that run begins.
         parked: the first frame of a row that has come before its turn.
         place, due: where in its transfer the piece that is being received begins, and its frame's bytes from there.
+        further: the rows that follow the one that is being received in the same frame.
         outgoing, under_way, events: of this run: the transfers to send, those whose last segment is being sent and the
             value of ``sent_bytes`` at its end, and what the selector looks for.
     """
@@ -124,7 +125,7 @@ class Connection:
         self.broken = False
         self.said_bye = False
         self.ahead: Frame | None = None
-        self.place = self.due = 0
+        self.place = self.due = self.further = 0
 
     def begin(self, outgoing: Queue) -> None:
         """Begin a run."""

@@ -146,6 +146,20 @@ class Outgoing:
         return piece
 
 
+class Together(Outgoing):
+    """Transfers to one peer that go in one frame: chunks of a message.
+
+    Attributes:
+        rows: the transfers. pieces: the bytes of each.
+    """
+
+    __slots__ = ("pieces", "rows")
+
+    def __init__(self, rows: Sequence[int], pieces: Sequence[memoryview], priority: float) -> None:
+        super().__init__(rows[0], memoryview(b""), math.inf, priority, 0.0)
+        self.rows, self.pieces, self.total = rows, pieces, sum(map(len, pieces))
+
+
 class Queue:
     """The transfers that wait for one connection.
 

@@ -3,6 +3,8 @@
 A reader knows from the header alone how much follows, and refuses too much before it reads any of it. Data is sent
 in segments, so that transfers can take turns on a connection and an abort need not wait for a long transfer. Every
 header names the call that it belongs to, so that processes that call different collectives see it at the first frame.
+A frame may have several whole transfers, which are then the chunks of a message: its header names the first one, and
+says how many follow.
 """
 
 from __future__ import annotations
@@ -21,7 +23,11 @@ CALL_BYTES = 24
 NO_CALL = bytes(CALL_BYTES)
 """The code of a call where the caller gives none."""
 HEADER = struct.Struct(f"!HBxIII{CALL_BYTES}sQQ")
+FURTHER = 3
+"""Where a header says how many transfers follow the first one."""
 MAGIC = 0x5C7E
+MOST_CHUNKS = 64
+"""Transfers of a frame, at most."""
 
 
 class Kind(IntEnum):
@@ -55,6 +61,7 @@ class Frame(NamedTuple):
         call: the code of the call that the sender runs.
         total: bytes of the whole transfer of which this frame has a part.
         offset: where in the transfer that part begins: parts of one transfer may go over several connections.
+        further: the rows that follow this one in the frame, each whole; ``length`` and ``total`` are then of all.
     """
 
     kind: Kind
@@ -64,6 +71,7 @@ class Frame(NamedTuple):
     call: bytes = NO_CALL
     total: int = 0
     offset: int = 0
+    further: int = 0
 
 
 class Malformed(Exception):
@@ -71,9 +79,11 @@ class Malformed(Exception):
 
 
 def encode(
-    kind: Kind, run: int, row: int = 0, length: int = 0, call: bytes = NO_CALL, total: int = 0, offset: int = 0
-) -> bytes:
-    return HEADER.pack(MAGIC, kind, run, row, length, call, total, offset)
+    kind: Kind, run: int, row: int = 0, length: int = 0, call: bytes = NO_CALL, total: int = 0, offset: int = 0,
+    further: int = 0,
+) -> bytes:  # fmt: skip
+    header = HEADER.pack(MAGIC, kind, run, row, length, call, total, offset)
+    return header if not further else header[:FURTHER] + bytes([further]) + header[FURTHER + 1 :]
 
 
 def decode(header: bytes | bytearray | memoryview, at: int = 0) -> Frame:
@@ -86,7 +96,7 @@ def decode(header: bytes | bytearray | memoryview, at: int = 0) -> Frame:
         raise Malformed(f"it sent a frame of unknown kind {number}")
     if length > LIMIT[kind]:
         raise Malformed(f"it sent a {kind.name} frame of {length} bytes; at most {LIMIT[kind]} may follow")
-    return Frame(kind, run, row, length, call, total, offset)
+    return Frame(kind, run, row, length, call, total, offset, header[at + FURTHER])
 
 
 def receive(sock: Wire, count: int, idle: Callable[[float], None] | None = None) -> bytearray:

@@ -23,10 +23,8 @@ from .kernel_layout import (
 from .kernel_leaving import drop_group, drop_wires, leave_connections, wake
 from .kernel_reading import go_on, look, read, resume
 from .kernel_rows import closing, fail, is_awaited, is_pending, needs
-from .kernel_sending import (
-    EARLY_BYTES, HEADER_BYTES, PING, SEGMENT_BYTES, STREAM_BYTES, activate, activate_wire, has_room, queue_header,
-    ready, register, say_done, write,
-)  # fmt: skip
+from .kernel_queue import HEADER_BYTES, PING, STREAM_BYTES, has_room, queue_header
+from .kernel_sending import EARLY_BYTES, SEGMENT_BYTES, activate, activate_wire, ready, register, say_done, write
 from .machine import EVENT_BYTES, EVENT_DATA, clock_ns, get, give, move, put, take, wait
 
 NEVER = 1 << 62

@@ -5,19 +5,18 @@ from __future__ import annotations
 from .kernel_chunks import add_piece, comes_early, give_block, take_block
 from .kernel_layout import (
     AHEAD, BEGUN, BYE, CALL, CALLS, CLOSED, CONDEMNED, CONDEMNED_NODE, CURRENT, CUT_ELEMENT, DONE, EARLY, E_FRAME,
-    E_NEXT, E_PAYLOAD, E_WHOLE, FAILED, GROUP, HEADER_READ, ITEM_BYTES, KEEPS, KIND, LANDING, LAST_EARLY, LENGTH,
-    LOOK_AT, L_BYTES, MAIN, NEXT_STREAM, NO_DATA_DUE, NUMBER, OTHER_CALL, OTHER_PLACE, OTHER_TOTAL, PARKED,
-    PARKED_COUNT, PAYLOAD, PLACE, REPLAYS, ROW, RUN, RUNS, R_AHEAD, R_ARRAY, R_CONNECTION, R_GOT, R_SLOT, R_STATE,
-    R_VERSION, TAKEN, TEXT, TEXT_BYTES_READ, TOLD, TOO_MUCH, TOTAL, WIRE, WRONG_RUN, W_AT, W_HEAD, W_SKIP, W_STATE,
-    W_STREAM, W_STREAMS, W_TARGET, W_TARGET_LEFT, column,
+    E_NEXT, E_PAYLOAD, E_WHOLE, FAILED, FURTHER, GROUP, HEADER_READ, ITEM_BYTES, KEEPS, KIND, LANDING, LAST_EARLY,
+    LENGTH, LOOK_AT, L_BYTES, MAIN, NEXT_STREAM, NO_DATA_DUE, NUMBER, OTHER_CALL, OTHER_PLACE, OTHER_TOTAL, PARKED,
+    PARKED_COUNT, PAYLOAD, PLACE, RECEIVE_COUNT, REPLAYS, ROW, RUN, RUNS, R_AHEAD, R_ARRAY, R_CONNECTION, R_GOT,
+    R_ROW, R_SLOT, R_STATE, R_VERSION, TAKEN, TEXT, TEXT_BYTES_READ, TOLD, TOO_MUCH, TOTAL, WIRE, WRONG_RUN, W_AT,
+    W_HEAD, W_SKIP, W_STATE, W_STREAM, W_STREAMS, W_TARGET, W_TARGET_LEFT, column,
 )  # fmt: skip
 from .machine import clock_ns, get, move, put
 from .kernel_rows import (
     PIECE_BYTES, arrived, closing, fail, find_row, is_awaited, is_complete, is_pending, land, needs, take_signal,
 )  # fmt: skip
-from .kernel_sending import (
-    ABORT, BYE_FRAME, DATA, DONE_FRAME, HEADER_BYTES, LEAVE_FRAME, PING, SIGNAL, STREAM_BYTES, register,
-)  # fmt: skip
+from .kernel_queue import ABORT, BYE_FRAME, DATA, DONE_FRAME, HEADER_BYTES, LEAVE_FRAME, PING, SIGNAL, STREAM_BYTES
+from .kernel_sending import register
 
 PARKED_BYTES, PATIENCE_NS = 1 << 16, 5_000_000
 """As of :mod:`stretto.runtime.incoming`."""
@@ -174,6 +173,9 @@ def take_data(engine: int, run: int, c: int, may_park: bool) -> None:
         fail(group, c, NO_DATA_DUE, -1, row, 0)
         return
     size = get(column(run, L_BYTES) + 8 * get(column(run, R_SLOT) + 8 * receive))
+    if get(c + FURTHER):
+        take_several(engine, run, c, receive)
+        return
     landed = get(column(run, R_STATE) + 8 * receive) == 1
     got = get(column(run, R_GOT) + 8 * receive) if landed else 0
     if get(c + TOTAL) and get(c + TOTAL) != size:
@@ -201,6 +203,40 @@ def take_data(engine: int, run: int, c: int, may_park: bool) -> None:
     expect_piece(engine, run, c, receive)
 
 
+def take_several(engine: int, run: int, c: int, receive: int) -> None:
+    """Handle the header of a frame that has several whole rows, from one on."""
+    group, total, first = get(c + GROUP), 0, receive
+    for i in range(get(c + FURTHER) + 1):
+        receive = first + i
+        if receive >= get(run + RECEIVE_COUNT) or get(column(run, R_ROW) + 8 * receive) != get(c + ROW) + i:
+            fail(group, c, NO_DATA_DUE, -1, get(c + ROW) + i, 0)
+            return
+        if get(column(run, R_CONNECTION) + 8 * receive) != c or get(column(run, R_STATE) + 8 * receive):
+            fail(group, c, NO_DATA_DUE, -1, get(c + ROW) + i, 0)
+            return
+        size = get(column(run, L_BYTES) + 8 * get(column(run, R_SLOT) + 8 * receive))
+        if size % get(run + ITEM_BYTES):
+            fail(group, c, CUT_ELEMENT, get(c + ROW) + i, size, 0)
+            return
+        total += size
+    if total != get(c + LENGTH) or total != get(c + TOTAL) or get(c + PLACE):
+        fail(group, c, TOO_MUCH, get(c + ROW), get(c + LENGTH), total)
+        return
+    begin_row(engine, run, c, first)
+    if get(get(c + WIRE) + W_TARGET_LEFT) == 0:
+        end_payload(engine, c)
+
+
+def begin_row(engine: int, run: int, c: int, receive: int) -> None:
+    """Read a row of a frame that has several."""
+    size = get(column(run, L_BYTES) + 8 * get(column(run, R_SLOT) + 8 * receive))
+    land(engine, run, receive, size)
+    put(column(run, R_AHEAD) + 8 * receive, size)
+    put(c + LANDING, receive)
+    whole = get(column(run, R_VERSION) + 8 * receive) < 0
+    aim(c, get(column(run, R_ARRAY) + 8 * receive), size if whole else min(size, PIECE_BYTES))
+
+
 def expect_piece(engine: int, run: int, c: int, receive: int) -> None:
     """Read the next piece of a payload, or all of it."""
     ahead, array = get(column(run, R_AHEAD) + 8 * receive), get(column(run, R_ARRAY) + 8 * receive)
@@ -212,13 +248,18 @@ def expect_piece(engine: int, run: int, c: int, receive: int) -> None:
 
 def expect(engine: int, c: int, place: int, count: int) -> None:
     """Read bytes into memory."""
+    aim(c, place, count)
+    if count == 0:
+        end_payload(engine, c)
+
+
+def aim(c: int, place: int, count: int) -> None:
+    """Let the next bytes of a connection go into memory."""
     w = get(c + WIRE)
     put(w + W_STREAM, c)
     put(w + W_TARGET, place)
     put(w + W_TARGET_LEFT, count)
     put(w + W_STATE, PAYLOAD)
-    if count == 0:
-        end_payload(engine, c)
 
 
 def end_piece(engine: int, c: int) -> None:
@@ -247,9 +288,14 @@ def end_piece(engine: int, c: int) -> None:
 def after_piece(c: int) -> int:
     """The bytes that follow the piece of a payload that is being read."""
     run, receive = get(get(c + GROUP) + CURRENT), get(c + LANDING)
-    if get(c + KEEPS) or get(c + KIND) != DATA or run == 0 or get(column(run, R_VERSION) + 8 * receive) < 0:
+    if get(c + KEEPS) or get(c + KIND) != DATA or run == 0:
         return 0
-    return max(0, get(column(run, R_AHEAD) + 8 * receive) - PIECE_BYTES)
+    count = 0
+    for i in range(get(c + FURTHER)):
+        count += get(column(run, L_BYTES) + 8 * get(column(run, R_SLOT) + 8 * (receive + 1 + i)))
+    if get(column(run, R_VERSION) + 8 * receive) < 0:
+        return count
+    return count + max(0, get(column(run, R_AHEAD) + 8 * receive) - PIECE_BYTES)
 
 
 def end_payload(engine: int, c: int) -> None:
@@ -265,5 +311,13 @@ def end_payload(engine: int, c: int) -> None:
             fail(group, c, TOLD, -1, 0, 0)
         return
     receive = get(c + LANDING)
-    if is_complete(run, receive):
+    while is_complete(run, receive):
         arrived(engine, run, c, receive)
+        if get(c + FURTHER) == 0:
+            return
+        put(c + FURTHER, get(c + FURTHER) - 1)
+        receive += 1
+        begin_row(engine, run, c, receive)
+        if get(get(c + WIRE) + W_TARGET_LEFT):
+            return
+        put(get(c + WIRE) + W_STATE, HEADER_READ)

@@ -56,17 +56,18 @@ W_TURNS, W_LAST_TURN: those that may have something to send."""
 HEADER_READ, PAYLOAD, AHEAD, PARKED, UNPARKED, HELD, OFF = range(7)
 """States: a header is read, a payload is, its frame waits for a later run, its frame waits for its turn to be added,
 its turn has come, what was read is no frame and is told to the next run, the loop has left it."""
-MOST_HEADERS, MOST_UNSENT = 120, 250
+MOST_HEADERS, MOST_UNSENT, MOST_CHUNKS = 120, 250, 64
 
 # --- a stream: what one group has of a connection -------------------------------------------------
 (
-    WIRE, GROUP, PEER, MAIN, HERE, THERE, NEXT_STREAM, HAS_TURN, NEXT_TURN, KIND, RUN, ROW, LENGTH, TOTAL, PLACE, CALL,
-    CALL_1, CALL_2, LANDING, BEGUN, DONE, HEARD_AT, CLOSED, BYE, TEXT, TEXT_BYTES_READ, READY, LAST_READY, UNDER_WAY,
-    LAST_UNDER_WAY, SIGNALS, LAST_SIGNAL, TAKES_PART, MISSING_HERE, UNSENT_HERE, SIGNALS_HERE, OWES_DONE, OWED_CALL,
-    OWED_CALL_1, OWED_CALL_2, SENT, TOLD, TAKEN, SAID, OWES_WORD, EARLY, LAST_EARLY, KEEPS, REPLAYS, LAST_WORDS,
-    LAST_RUN_NUMBER, LAST_CULPRIT, LAST_TEXT, LAST_TEXT_BYTES, GONE, CONNECTION_WORDS,
-) = range(0, 8 * 56, 8)  # fmt: skip
-"""HERE, THERE: the numbers of the stream in frames that come and that go. KIND to CALL_2: the frame that is being read.
+    WIRE, GROUP, PEER, MAIN, HERE, THERE, NEXT_STREAM, HAS_TURN, NEXT_TURN, KIND, RUN, ROW, LENGTH, TOTAL, PLACE,
+    FURTHER, CALL, CALL_1, CALL_2, LANDING, BEGUN, DONE, HEARD_AT, CLOSED, BYE, TEXT, TEXT_BYTES_READ, READY,
+    LAST_READY, UNDER_WAY, LAST_UNDER_WAY, SIGNALS, LAST_SIGNAL, TAKES_PART, MISSING_HERE, UNSENT_HERE, SIGNALS_HERE,
+    OWES_DONE, OWED_CALL, OWED_CALL_1, OWED_CALL_2, SENT, TOLD, TAKEN, SAID, OWES_WORD, EARLY, LAST_EARLY, KEEPS,
+    REPLAYS, LAST_WORDS, LAST_RUN_NUMBER, LAST_CULPRIT, LAST_TEXT, LAST_TEXT_BYTES, GONE, CONNECTION_WORDS,
+) = range(0, 8 * 57, 8)  # fmt: skip
+"""HERE, THERE: the numbers of the stream in frames that come and that go. KIND to CALL_2: the frame that is being read;
+FURTHER: how many of its rows follow the one whose bytes come.
 LANDING: the receive whose payload comes. CLOSED: as W_CLOSED, and 1 when the peer has left the group. READY, UNDER_WAY,
 SIGNALS: the first of the copies to send, of those whose last segment is being sent, and of the signals to send; -1 if
 none. MISSING_HERE, UNSENT_HERE, SIGNALS_HERE: what the current run still expects of this stream. OWES_DONE: the run
@@ -76,7 +77,7 @@ SAID: the same the other way round. OWES_WORD: whether the peer must be told of 
 LAST_EARLY: frames that have come before their run. KEEPS: the one that is being filled. REPLAYS: whether frames are
 taken from there. LAST_WORDS and on: what is said when the group leaves. GONE: whether the loop has left it."""
 
-E_NEXT, E_WHOLE, E_FRAME, E_PAYLOAD = 0, 8, 16, 88
+E_NEXT, E_WHOLE, E_FRAME, E_PAYLOAD = 0, 8, 16, 96
 """An early frame: the next one, whether it is here whole, its words from KIND to CALL_2, and what follows."""
 SAY_ABORT, SAY_BYE, SAY_LEAVE = 1, 2, 4
 """Parts of LAST_WORDS."""
@@ -89,7 +90,7 @@ SAY_ABORT, SAY_BYE, SAY_LEAVE = 1, 2, 4
     PART_COUNT, SIGNALS_LEFT,
     P_CONNECTION,  # the connections that take part
     # columns of sends
-    S_ROW, S_SLOT, S_VERSION, S_WAITS, S_COPIES, S_PRIORITY, S_BEGAN, S_GONE,
+    S_ROW, S_SLOT, S_VERSION, S_WAITS, S_COPIES, S_PRIORITY, S_MESSAGE, S_BEGAN, S_GONE,
     # of copies, one for each receiver of a send
     C_SEND, C_CONNECTION, C_PLACE, C_LEFT, C_TOTAL, C_NEXT, C_TURNS, C_END,
     # of receives
@@ -104,7 +105,7 @@ SAY_ABORT, SAY_BYE, SAY_LEAVE = 1, 2, 4
     # of versions
     V_SLOT, V_BASE, V_ADDS, V_ADDS_OF, V_ARRAY, V_OUT, V_PUT, V_USERS,
     RUN_WORDS,
-) = range(0, 8 * 93, 8)  # fmt: skip
+) = range(0, 8 * 94, 8)  # fmt: skip
 """WAKE: a descriptor of an event, which tells that the run has ended. STATUS: 0, or one of the codes below. LISTENS:
 whether Python wants to be told by the pipe ENDED. RELEASED: whether the loop looks at the run no more.
 ADDS, ADDS_BY, ITEM_BYTES: how numbers are added. The columns have

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .kernel_frames import end_piece, leave_stream, replay, take_data, take_frame, wait_ahead
 from .kernel_layout import (
-    AHEAD, BEGUN, CALL, CLOSED, CONNECTIONS, CONNECTION_COUNT, CURRENT, DONE, EARLY, E_WHOLE, FAILED, GROUP,
+    AHEAD, BEGUN, CALL, CLOSED, CONNECTIONS, CONNECTION_COUNT, CURRENT, DONE, EARLY, E_WHOLE, FAILED, FURTHER, GROUP,
     HEADER_READ, HEARD_AT, HEARD_RUN_AT, HELD, HERE, KEEPS, KIND, LANDING, LENGTH, LOOK_AT, NEXT_STREAM, NO_FRAME,
     PARKED, PARKED_COUNT, PARTS, PAYLOAD, PLACE, READY, ROW, RUN, R_AHEAD, R_DRY_AT, R_DRY_BYTES, R_GOT, R_VERSION,
     SIGNALS, TOLD, TOO_LONG, TOTAL, UNKNOWN_KIND, UNPARKED, WIRE, W_AT, W_BUFFER, W_CLOSED, W_END, W_FD, W_HEAD,
@@ -13,7 +13,8 @@ from .kernel_layout import (
 )  # fmt: skip
 from .machine import EAGAIN, EINTR, clock_ns, get, get_byte, move, put, receive_parts, set_low
 from .kernel_rows import PIECE_BYTES, fail
-from .kernel_sending import ABORT, BYE_FRAME, DATA, HEADER_BYTES, LEAVE_FRAME, PING, SEGMENT_BYTES, activate, register
+from .kernel_queue import ABORT, BYE_FRAME, DATA, HEADER_BYTES, LEAVE_FRAME, PING, FURTHER_BYTE
+from .kernel_sending import SEGMENT_BYTES, activate, register
 
 READ_BYTES, READS_AT_ONCE = 1 << 16, 8
 WAKE_BYTES, CALL_BYTES, TEXT_BYTES = 1 << 16, 24, 1024
@@ -234,6 +235,7 @@ def decode(w: int, c: int, at: int) -> int:
         move(c + CALL, at + 16, CALL_BYTES)
         put(c + TOTAL, number_at(at + 40, 8))
         put(c + PLACE, number_at(at + 48, 8))
+        put(c + FURTHER, get_byte(at + FURTHER_BYTE))
     return wrong
 
 

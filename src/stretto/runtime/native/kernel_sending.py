@@ -4,34 +4,28 @@ from __future__ import annotations
 
 from .kernel_chunks import give_block, leave_version
 from .kernel_layout import (
-    ACTIVE, AHEAD, BEGUN, C_CONNECTION, C_END, C_LEFT, C_NEXT, C_PLACE, C_SEND, C_TOTAL, C_TURNS, CLOSED, CURRENT,
-    FAILED, G_NEXT, G_ROW, GONE, GROUP, HAS_TURN, HELD, L_BYTES, LAST_CULPRIT, LAST_READY, LAST_RUN_NUMBER, LAST_TEXT,
-    LAST_TEXT_BYTES, LAST_UNDER_WAY, LAST_WORDS, MESSAGE, MOST_HEADERS, MOST_UNSENT, NEXT_STREAM, NEXT_TURN,
-    NUMBER, OFF, OWED_CALL, OWES_DONE, OWES_WORD, OWN_CALL, PARKED, POLLER, READY, S_BEGAN, S_COPIES, S_GONE,
-    S_PRIORITY, S_ROW, S_SLOT, S_VERSION, SAID, SAY_ABORT, SAY_BYE, SENT, SIGNALS, SIGNALS_LEFT, TAKEN, TAKES_TURNS,
-    THERE, TOLD, UNDER_WAY, UNSENT_COPIES, UNSENT_HERE, V_ARRAY, W_BROKEN, W_CLOSED, W_FD, W_HEAD, W_HEADER_COUNT,
-    W_HEADERS, W_IS_ACTIVE, W_LAST_TURN, W_NEXT_ACTIVE, W_OWNERS, W_SENT_BYTES, W_SPARE, W_STATE, W_STREAM, W_STREAMS,
-    W_TURNS, W_UNSENT, W_UNSENT_AT, W_UNSENT_BYTES, W_UNSENT_COUNT, W_WATCHED, WIRE, column,
+    ACTIVE, AHEAD, BEGUN, CLOSED, CURRENT, C_CONNECTION, C_END, C_LEFT, C_NEXT, C_PLACE, C_SEND, C_TOTAL, C_TURNS,
+    FAILED, GONE, GROUP, G_NEXT, G_ROW, HAS_TURN, HELD, LAST_CULPRIT, LAST_READY, LAST_RUN_NUMBER, LAST_TEXT,
+    LAST_TEXT_BYTES, LAST_UNDER_WAY, LAST_WORDS, L_BYTES, MESSAGE, MOST_CHUNKS, MOST_UNSENT, NEXT_STREAM, NEXT_TURN,
+    NUMBER, OFF, OWED_CALL, OWES_DONE, OWES_WORD, OWN_CALL, PARKED, POLLER, READY, SAY_ABORT, SAY_BYE, SENT, SIGNALS,
+    SIGNALS_LEFT, S_BEGAN, S_COPIES, S_GONE, S_MESSAGE, S_PRIORITY, S_ROW, S_SLOT, S_VERSION, TAKES_TURNS, TOLD,
+    UNDER_WAY, UNSENT_COPIES, UNSENT_HERE, V_ARRAY, WIRE, W_BROKEN, W_CLOSED, W_FD, W_HEAD, W_HEADER_COUNT,
+    W_IS_ACTIVE, W_LAST_TURN, W_NEXT_ACTIVE, W_SENT_BYTES, W_SPARE, W_STATE, W_STREAM, W_STREAMS, W_TURNS, W_UNSENT,
+    W_UNSENT_AT, W_UNSENT_BYTES, W_UNSENT_COUNT, W_WATCHED, column,
 )  # fmt: skip
-from .machine import EAGAIN, EINTR, EVENT_DATA, clock_ns, get, move, put, put_byte, send, watch
+from .kernel_queue import (
+    ABORT, BYE_FRAME, DATA, DONE_FRAME, FURTHER_BYTE, HEADER_BYTES, LEAVE_FRAME, PING, SIGNAL, STREAM_BYTES, has_room,
+    queue, queue_header,
+)  # fmt: skip
+from .machine import EAGAIN, EINTR, EVENT_DATA, clock_ns, get, put, put_byte, send, watch
 
-HEADER_BYTES, SEGMENT_BYTES = 56, 1 << 20
+SEGMENT_BYTES = 1 << 20
 BATCH_BYTES, BATCHES_AT_ONCE = 1 << 18, 4
 """As of :mod:`stretto.runtime.loop`."""
-STREAM_BYTES = 12
-"""Bytes before a header on a connection that groups share: the number of the stream, and the bytes of data and signals
-of the peer that this process has taken."""
 EARLY_BYTES = 1 << 22
 """Bytes, headers counted, that a stream may send to a peer that has not begun the run to which they belong."""
-DATA, SIGNAL, DONE_FRAME, PING, ABORT, BYE_FRAME, LEAVE_FRAME = range(1, 8)
 READABLE, WRITABLE = 1, 4
 """Linux's ``EPOLLIN`` and ``EPOLLOUT``."""
-
-
-def store(at: int, value: int, count: int) -> None:
-    """Put a number into bytes, the highest first."""
-    for i in range(count):
-        put_byte(at + i, (value >> (8 * (count - 1 - i))) & 0xFF)
 
 
 def activate(engine: int, c: int) -> None:
@@ -62,54 +56,6 @@ def end_turn(w: int) -> int:
     put(w + W_TURNS, get(c + NEXT_TURN))
     put(c + HAS_TURN, 0)
     return c
-
-
-def queue(w: int, place: int, count: int, owner: int) -> None:
-    """Send bytes after those that are being sent.
-
-    Args:
-        owner: the stream in whose group's memory they are, or 0.
-    """
-    put(get(w + W_OWNERS) + 8 * get(w + W_UNSENT_COUNT), owner)
-    at = get(w + W_UNSENT) + 16 * get(w + W_UNSENT_COUNT)
-    put(at, place)
-    put(at + 8, count)
-    put(w + W_UNSENT_COUNT, get(w + W_UNSENT_COUNT) + 1)
-    put(w + W_UNSENT_BYTES, get(w + W_UNSENT_BYTES) + count)
-
-
-def has_room(w: int) -> bool:
-    """Whether a frame can be queued."""
-    return get(w + W_HEADER_COUNT) < MOST_HEADERS and get(w + W_UNSENT_COUNT) < MOST_UNSENT
-
-
-def queue_header(c: int, kind: int, number: int, row: int, length: int, call: int, total: int, offset: int) -> None:
-    """Queue a header; ``call`` is the address of the code of the call."""
-    w = get(c + WIRE)
-    head = get(w + W_HEAD)
-    begin = get(w + W_HEADERS) + (HEADER_BYTES + head) * get(w + W_HEADER_COUNT)
-    put(w + W_HEADER_COUNT, get(w + W_HEADER_COUNT) + 1)
-    if head:
-        store(begin, get(c + THERE), 4)
-        store(begin + 4, get(c + TAKEN), 8)
-        put(c + SAID, get(c + TAKEN))
-        if kind == DATA or kind == SIGNAL:
-            put(c + SENT, get(c + SENT) + STREAM_BYTES + HEADER_BYTES + length)
-        if get(c + OWES_WORD) and number >= get(c + OWES_WORD):
-            put(c + OWES_WORD, 0)  # this frame says so, too
-    at = begin + head
-    store(at, 0x5C7E, 2)
-    store(at + 2, kind, 1)
-    store(at + 3, 0, 1)
-    store(at + 4, number, 4)
-    store(at + 8, row, 4)
-    store(at + 12, length, 4)
-    move(at + 16, call, 24)
-    store(at + 40, total, 8)
-    store(at + 48, offset, 8)
-    queue(w, begin, head + HEADER_BYTES, 0)
-    if number > get(c + OWES_DONE):
-        put(c + OWES_DONE, 0)  # this frame says so, too
 
 
 def may_send(run: int, c: int, length: int) -> bool:
@@ -216,6 +162,9 @@ def collect(engine: int, c: int) -> bool:
     if get(c + READY) < 0:
         return False
     copy = choose(run, c)
+    together = count_together(run, w, copy)
+    if together > 1:
+        return collect_together(run, c, copy, together)
     index = get(column(run, C_SEND) + 8 * copy)
     left, place = get(column(run, C_LEFT) + 8 * copy), get(column(run, C_PLACE) + 8 * copy)
     count = min(left, SEGMENT_BYTES)
@@ -234,6 +183,53 @@ def collect(engine: int, c: int) -> bool:
         remove_ready(run, c, copy)
         put(column(run, C_END) + 8 * copy, get(w + W_SENT_BYTES) + get(w + W_UNSENT_BYTES))
         append(c, UNDER_WAY, LAST_UNDER_WAY, column(run, C_NEXT), copy)
+    return True
+
+
+def count_together(run: int, w: int, copy: int) -> int:
+    """How many copies go in one frame, from one on: whole chunks of one message that are ready."""
+    index = get(column(run, C_SEND) + 8 * copy)
+    row, message = get(column(run, S_ROW) + 8 * index), get(column(run, S_MESSAGE) + 8 * index)
+    size, most = get(column(run, C_LEFT) + 8 * copy), min(MOST_CHUNKS, MOST_UNSENT - get(w + W_UNSENT_COUNT) - 1)
+    if message < 0 or size != get(column(run, C_TOTAL) + 8 * copy):
+        return 1
+    count = 1
+    while count < most:
+        copy = get(column(run, C_NEXT) + 8 * copy)
+        if copy < 0:
+            return count
+        index = get(column(run, C_SEND) + 8 * copy)
+        size += get(column(run, C_TOTAL) + 8 * copy)
+        its_row, its_message = get(column(run, S_ROW) + 8 * index), get(column(run, S_MESSAGE) + 8 * index)
+        if its_message != message or its_row != row + count or size > SEGMENT_BYTES:
+            return count
+        count += 1
+    return count
+
+
+def collect_together(run: int, c: int, copy: int, count: int) -> bool:
+    """Queue a frame of several copies, from one on; False if it may not go now."""
+    w, size, last = get(c + WIRE), 0, copy
+    for _ in range(count):
+        size += get(column(run, C_LEFT) + 8 * last)
+        last = get(column(run, C_NEXT) + 8 * last)
+    if not may_send(run, c, size):
+        return False
+    row = get(column(run, S_ROW) + 8 * get(column(run, C_SEND) + 8 * copy))
+    header = queue_header(c, DATA, get(run + NUMBER), row, size, run + OWN_CALL, size, 0)
+    put_byte(header + FURTHER_BYTE, count - 1)
+    end, now = get(w + W_SENT_BYTES) + get(w + W_UNSENT_BYTES) + size, clock_ns()
+    for _ in range(count):
+        after, index = get(column(run, C_NEXT) + 8 * copy), get(column(run, C_SEND) + 8 * copy)
+        if get(column(run, S_BEGAN) + 8 * index) == 0:
+            put(column(run, S_BEGAN) + 8 * index, now)
+        if get(column(run, C_LEFT) + 8 * copy):
+            queue(w, get(column(run, C_PLACE) + 8 * copy), get(column(run, C_LEFT) + 8 * copy), c)
+        put(column(run, C_LEFT) + 8 * copy, 0)
+        put(column(run, C_END) + 8 * copy, end)
+        remove_ready(run, c, copy)
+        append(c, UNDER_WAY, LAST_UNDER_WAY, column(run, C_NEXT), copy)
+        copy = after
     return True
 
 

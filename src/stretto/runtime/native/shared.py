@@ -15,7 +15,7 @@ from ..wire import TEXT_BYTES
 from . import kernel_layout as at
 from .engine import Engine
 from .kernel_engine import DROP_WIRES
-from .kernel_sending import STREAM_BYTES
+from .kernel_queue import STREAM_BYTES
 from .records import NOTHING_SAID, Ends, Last, Wires
 
 AGAIN_S = 0.05

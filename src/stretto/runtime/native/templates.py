@@ -89,6 +89,7 @@ def _sends(program: Program, ends: Ends) -> dict[int, NDArray[Any]]:
         at.S_ROW: sends.row, at.S_SLOT: sends.chunk, at.S_WAITS: sends.waits, at.S_COPIES: sends.to.offsets,
         at.S_VERSION: program.chunks.versions[sends.chunk] + sends.version,
         at.S_PRIORITY: np.unique(sends.priority, return_inverse=True)[1],
+        at.S_MESSAGE: np.full(len(sends), -1) if sends.message is None else sends.message,
         at.C_SEND: owners, at.C_CONNECTION: _numbers(place[c] for c in to),
         at.A_ROW: awaited.row, at.A_WAKES: awaited.wakes.offsets, at.A_WAKES_OF: awaited.wakes.values,
         at.A_CONNECTION: _numbers(place[mesh.connection(node, 0)] for node in awaited.node.tolist()),

@@ -1,0 +1,86 @@
+"""Messages of several chunks, as processes send them: all chunks by one system call, every byte right."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from meshes import meshes
+from stretto.lower import lower
+from stretto.model.arrays import Ragged
+from stretto.model.collective import Workload, make_collective
+from stretto.model.demand import alltoallv
+from stretto.model.messages import message_count
+from stretto.model.plan import Plan, make_plan
+from stretto.planners import run_planner
+from stretto.runtime import content
+from stretto.runtime.credentials import Credentials, Protection, random_secret
+from stretto.runtime.execute import execute
+from stretto.runtime.local import run_local
+from stretto.simulate import simulate
+from stretto.topologies import load_topology
+
+
+def plan_of(kind: str, spec: str = "star:5?message=20us") -> Plan:
+    net = load_topology(spec)
+    plan = run_planner("hierarchical", net, Workload((make_collective(kind, net, 10_007),)))
+    assert message_count(plan) < plan.transfer_count
+    return plan
+
+
+@pytest.mark.parametrize("kind", ["allgather", "reducescatter", "alltoall"])
+def test_every_byte_is_right(kind):
+    assert run_local(plan_of(kind)).wrong == []
+
+
+def test_every_byte_is_right_where_frames_are_authenticated():
+    ways = Credentials(random_secret(), frames=Protection.AUTHENTICATED)
+    assert run_local(plan_of("alltoall"), credentials=ways).wrong == []
+
+
+def one_message(chunks: int) -> Plan:
+    """A message of several chunks of 100 bytes from one node to another."""
+    net = load_topology("fullmesh:2?message=20us")
+    work = Workload((alltoallv(net, [[0, 100 * chunks], [0, 0]], chunks=chunks),))
+    link = next(e for e in range(net.link_count) if net.src[e] == 0)
+    return make_plan(
+        net, work, "ready-order", chunk=list(range(chunks)), src=[0] * chunks, op=[0] * chunks,
+        dst=Ragged.single([1] * chunks), route=Ragged.single([link] * chunks), message=[0] * chunks,
+        depends=Ragged.of([[]] * chunks),
+    )  # fmt: skip
+
+
+def test_all_chunks_of_a_message_are_sent_by_one_system_call(monkeypatch):
+    plan, made = one_message(8), meshes([0, 1])
+    c = made[0].connection(1, 0)
+    parts, flush = [], c.flush
+    monkeypatch.setattr(c, "flush", lambda: (parts.append(len(c.unsent)), flush()))
+    program = lower(plan)[0]
+    execute(made[0], program, content.inputs(plan, program.steps.held, 0), {})
+    assert parts[0] == 1 + 8  # a header, and the bytes of each
+    for mesh in made.values():
+        mesh.close()
+
+
+def test_sums_go_round_in_messages_of_several_chunks():
+    net = load_topology("star:4?message=20us")
+    plan = run_planner("rabenseifner", net, Workload((make_collective("allreduce", net, 10_007),)))
+    assert message_count(plan) == 4 * 4 < plan.transfer_count
+    assert run_local(plan).wrong == []
+
+
+def test_a_paced_run_sends_a_message_in_its_time():
+    plan = plan_of("allgather")
+    line = simulate(plan)
+    timed = replace(plan, sharing="timed", start_s=line.start_s, finish_s=line.finish_s)
+    assert run_local(timed, pace=100.0).wrong == []
+
+
+def test_a_sender_waits_for_all_chunks_of_its_message():
+    """In the second step of an AllGather among four a message takes a chunk that its rank has, and one that has come."""
+    net = load_topology("star:4?message=20us")
+    plan = run_planner("rabenseifner", net, Workload((make_collective("allgather", net, 4_000),)))
+    programs = lower(plan)
+    for rank in range(4):
+        assert programs[rank].sends.waits.tolist() == [0, 1, 1]
