@@ -2,30 +2,38 @@
 
 Where messages cost as much as bytes, what counts is in how many steps all ranks hear from all. Halving and doubling
 takes 2 log n steps of one message each, which carry half of the data, then a quarter, and so on. In a cluster the
-largest of them should stay inside a server, and those across servers should follow the rails. So the ranks are cells of
-a grid, servers along one dimension and the places in a server along the other, and each dimension has an algorithm of
-its own (:mod:`stretto.schedule.grid_steps`). Where servers are uneven, or there is one, the grid has one dimension.
+largest of them should stay inside a server, and those across servers should follow the rails, or go around a ring
+where rails are narrow from switch to switch. So the ranks are cells of a grid, servers along one dimension and the
+places in a server along the other, and each dimension has an algorithm of its own (:mod:`stretto.schedule.grid_steps`).
+Servers are what faster links join, or sites. Where they are uneven, or there is one, the grid has one dimension. Of all
+these algorithms those are planned that end first if one step began after another.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 import numpy as np
 
-from ...model.arrays import Int64
+from ...model.arrays import Int64, Ragged
 from ...model.collective import Collective, Workload
 from ...model.plan import Plan
 from ...model.topology import Topology
 from ...schedule.algorithms import DISSEMINATION, WHERE_MESSAGES_COST, Algorithm
 from ...schedule.best import best
+from ...schedule.clusters import clusters_of
 from ...schedule.cutting import messages_cost
 from ...schedule.grid_steps import HALVES, on_grid
+from ...schedule.pipes import build_network
 from .. import Candidate, Request, over_links, per_delivery, register
-from .planner import pairless, plan_algorithm
+from .planner import Ways, pairless, plan_algorithm
 
 EXCHANGES = ("recursive-doubling", "rabenseifner")
 """Algorithms in a line of a power of two of ranks; the first also by itself, where steps count and bytes do not."""
+
+PLANNED = 3
+"""Algorithms that are planned: those that end first by an estimate."""
 
 
 def _refusal(topology: Topology, workload: Workload) -> str | None:
@@ -33,7 +41,7 @@ def _refusal(topology: Topology, workload: Workload) -> str | None:
     reason = over_links(topology, workload)
     if reason is None and len(workload.collectives) > 1:
         reason = "it plans one collective at a time"
-    if reason is None and not any(True for _ in _algorithms(topology, workload.collectives[0])):
+    if reason is None and not any(_algorithms(topology, workload.collectives[0], Ways(topology))):
         reason = "no link or switch joins the ranks that would exchange data"
     return reason
 
@@ -45,7 +53,9 @@ def _refusal(topology: Topology, workload: Workload) -> str | None:
     paper="Rabenseifner, ICCS 2004; Bruck et al., IEEE TPDS 1997",
     messages=True,
     serves=_refusal,
-    auto=Candidate(per_delivery(60, first=5_000), asked=lambda r: r.several_chunks and messages_cost(r.topology)),
+    auto=Candidate(
+        per_delivery(30, first=5_000), leads=True, asked=lambda r: r.several_chunks and messages_cost(r.topology)
+    ),
 )
 def hierarchical(request: Request) -> Plan:
     """Halving and doubling inside servers and across them, several chunks in a message.
@@ -54,43 +64,66 @@ def hierarchical(request: Request) -> Plan:
         A plan in ready-order; ``meta["algorithm"]`` says which algorithm it follows.
     """
     (c,) = request.workload.collectives
+    ways = Ways(request.topology)
+    algorithms = list(_algorithms(request.topology, c, ways))
     plans = []
-    for algorithm in _algorithms(request.topology, c):
-        plan = plan_algorithm(algorithm, request)
+    for algorithm in sorted(algorithms, key=lambda a: _in_turn_s(a, request.topology, c, ways))[:PLANNED]:
+        plan = plan_algorithm(algorithm, request, ways)
         plans.append(plan.noted(plan.meta | {"algorithm": algorithm.summary}))
     return best(plans)
 
 
-def _algorithms(topology: Topology, c: Collective) -> Iterator[Algorithm]:
+def _in_turn_s(algorithm: Algorithm, topology: Topology, c: Collective, ways: Ways) -> float:
+    """Seconds that an algorithm takes if each step begins when the one before it has ended, in a message a pair."""
+    n, piece = len(c.ranks), int(c.piece_bytes.max())
+    block_bytes = piece / algorithm.blocks(c.kind, n, piece)
+    total_s = 0.0
+    for step in algorithm.steps(c.kind, n, piece):
+        pairs, blocks = np.unique(np.stack((step.src, step.dst), axis=1), axis=0, return_counts=True)
+        routes = Ragged.of(ways.between(c.ranks[pairs]))
+        link, pair = routes.values, routes.owners
+        each_s = topology.message_s[link] + blocks[pair] * block_bytes / topology.bandwidth[link]
+        total_s += float(np.bincount(link, each_s).max() + topology.route_latency_s(routes).max())
+    return total_s
+
+
+def _algorithms(topology: Topology, c: Collective, ways: Ways) -> Iterator[Algorithm]:
     """The algorithms that serve a collective on a network."""
-    n, kind = len(c.ranks), c.kind
+    kind = c.kind
     alone = WHERE_MESSAGES_COST[EXCHANGES[0]]
-    if c.traits.reduces_to_all and pairless(alone, topology, c) is None:
+    if c.traits.reduces_to_all and pairless(alone, topology, c, ways) is None:
         yield alone
-    for rank in _grids(topology, c):
-        dims = rank.shape
-        lines = [_line(kind, count) for count in dims]
-        most = min(len(dims), max(int(c.piece_bytes.min()) // (n if c.traits.reduces_to_all else 1), 1))
-        for parts in sorted({1, most}):
-            algorithm = on_grid(kind, dims, rank.ravel(), parts, lines).algorithm
-            if pairless(algorithm, topology, c) is None:
+    for rank, across in _grids(topology, c):
+        choices = [_lines(kind, count, d == across) for d, count in enumerate(rank.shape)]
+        for lines in product(*choices):
+            algorithm = on_grid(kind, rank.shape, rank.ravel(), 1, lines).algorithm
+            if pairless(algorithm, topology, c, ways) is None:
                 yield algorithm
 
 
-def _grids(topology: Topology, c: Collective) -> Iterator[Int64]:
-    """Grids of the ranks: all in a line, servers by places, and places by servers."""
-    n = len(c.ranks)
-    yield np.arange(n)
-    server = np.unique(np.array(topology.sites)[c.ranks], return_inverse=True)[1].ravel()
-    count = np.bincount(server)
-    if 1 < len(count) < n and (count == count[0]).all():
-        by_server = np.argsort(server, kind="stable").reshape(len(count), -1)
-        yield by_server
-        yield by_server.T
+def _grids(topology: Topology, c: Collective) -> Iterator[tuple[Int64, int]]:
+    """Grids of the ranks, and which dimension leads from server to server: servers by places, places by servers, and
+    all ranks in a line."""
+    n, servers = len(c.ranks), dict[bytes, Int64]()
+    network = build_network(topology.delayed, float(c.size_bytes), True, 0.0)
+    levels = clusters_of(network, topology.node_count, topology.bandwidth).of
+    site = np.unique(np.array(topology.sites), return_inverse=True)[1].ravel()
+    for label in (*levels[:-1], site):
+        server = np.unique(label[c.ranks], return_inverse=True)[1].ravel()
+        count = np.bincount(server)
+        if 1 < len(count) < n and (count == count[0]).all():
+            by_server = np.argsort(server, kind="stable").reshape(len(count), -1)
+            servers[by_server.tobytes()] = by_server
+    for by_server in servers.values():
+        yield by_server, 0
+        yield by_server.T, 1
+    yield np.arange(n), -1
 
 
-def _line(kind: str, count: int) -> str:
-    """The algorithm in a line of so many ranks."""
-    halving = WHERE_MESSAGES_COST[EXCHANGES[1]]
-    serves = all(name in halving.kinds and halving.serves(name, count) is None for name in HALVES[kind])
-    return EXCHANGES[1] if serves else DISSEMINATION.name
+def _lines(kind: str, count: int, across: bool) -> list[str]:
+    """The algorithms in a line of so many ranks; one that leads across servers may be a ring, which passes narrow links
+    between switches less often."""
+    halving, ring = WHERE_MESSAGES_COST[EXCHANGES[1]], WHERE_MESSAGES_COST["ring"]
+    fits = [a for a in (halving, ring) if all(p in a.kinds and a.serves(p, count) is None for p in HALVES[kind])]
+    few = EXCHANGES[1] if halving in fits else DISSEMINATION.name
+    return [few, ring.name] if across and ring in fits else [few]

@@ -10,7 +10,7 @@ refiner (``ring+swot``).
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 from heapq import heappop, heappush
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -37,7 +37,7 @@ def _refusal(algorithm: Algorithm, topology: Topology, workload: Workload) -> st
     return None
 
 
-def pairless(algorithm: Algorithm, topology: Topology, c: Collective) -> str | None:
+def pairless(algorithm: Algorithm, topology: Topology, c: Collective, ways: Ways | None = None) -> str | None:
     """Why an algorithm cannot serve a collective: its number of ranks, or two of them that nothing joins."""
     n = len(c.ranks)
     reason = algorithm.serves(c.kind, n)
@@ -48,7 +48,7 @@ def pairless(algorithm: Algorithm, topology: Topology, c: Collective) -> str | N
     ends = c.ranks[pairs]
     if topology.planes:
         return portless(topology, ends)
-    for (a, b), route in zip(ends, _routes(topology, ends), strict=True):
+    for (a, b), route in zip(ends, (ways or Ways(topology)).between(ends), strict=True):
         if not route:
             return f"{topology.names[a]} sends to {topology.names[b]}, and no link or switch joins them"
     return None
@@ -60,11 +60,26 @@ def portless(topology: Topology, nodes: Int32) -> str | None:
     return f"{topology.names[missing[0]]} has no port on the first plane" if len(missing) else None
 
 
-def _routes(topology: Topology, pairs: Int32 | Int64) -> list[list[int]]:
-    """For each pair (src, dst) the links of its quickest route through switches and routers, [] if none."""
-    direct = {(int(a), int(b)): i for i, (a, b) in enumerate(zip(topology.src, topology.dst, strict=True))}
-    routes_of = lru_cache(maxsize=1)(partial(routes_from, topology, metric="latency"))  # pairs come source by source
-    return [[direct[a, b]] if (a, b) in direct else routes_of(a).links_to(b) for a, b in pairs.tolist()]
+class Ways:
+    """The links from one node to another: that which joins them, or the quickest route through switches and routers."""
+
+    def __init__(self, topology: Topology) -> None:
+        self._topology = topology
+        self._direct = {
+            ends: i for i, ends in enumerate(zip(topology.src.tolist(), topology.dst.tolist(), strict=True))
+        }
+        self._from: dict[int, Routes] = {}
+
+    def between(self, pairs: Int32 | Int64) -> list[list[int]]:
+        """For each pair (src, dst) the links, [] if none."""
+        return [self._links(a, b) for a, b in pairs.tolist()]
+
+    def _links(self, a: int, b: int) -> list[int]:
+        if (a, b) in self._direct:
+            return [self._direct[a, b]]
+        if a not in self._from:
+            self._from[a] = routes_from(self._topology, a, metric="latency")
+        return self._from[a].links_to(b)
 
 
 class Routes(NamedTuple):
@@ -114,7 +129,7 @@ def routes_from(topology: Topology, source: int, metric: str, target: int | None
     return routes
 
 
-def plan_algorithm(algorithm: Algorithm, request: Request) -> Plan:
+def plan_algorithm(algorithm: Algorithm, request: Request, ways: Ways | None = None) -> Plan:
     """The transfers of an algorithm over shortest routes, or over the first plane."""
     topology, lowered = request.topology, lower(algorithm, request.workload)
     rows = len(lowered.chunk)
@@ -125,7 +140,7 @@ def plan_algorithm(algorithm: Algorithm, request: Request) -> Plan:
         more = {"plane": np.zeros(rows, dtype=np.int32), "turns": turns}
     else:
         pairs, which = np.unique(np.stack((lowered.src, lowered.dst), axis=1), axis=0, return_inverse=True)
-        route = Ragged.of(_routes(topology, pairs)).take(which.ravel())
+        route = Ragged.of((ways or Ways(topology)).between(pairs)).take(which.ravel())
     plan = make_plan(
         topology, lowered.workload, "ready-order", chunk=lowered.chunk, src=lowered.src, op=lowered.op,
         dst=Ragged.single(lowered.dst), route=route, depends=lowered.depends, group=lowered.group, **more,
