@@ -6,6 +6,7 @@ import ctypes
 import fcntl
 import os
 import select
+import socket
 import threading
 import weakref
 
@@ -27,10 +28,12 @@ from stretto.model.errors import PeerFailed
 from stretto.planners import run_planner
 from stretto.runtime import content
 from stretto.runtime.execute import execute
+from stretto.runtime.mesh import Connection, Mesh
 from stretto.runtime.native import engine, kernel_engine
 from stretto.runtime.native import kernel_layout as at
 from stretto.runtime.native.machine import BFLOAT16, NUMBERS
 from stretto.runtime.native.records import WORD
+from stretto.runtime.wire import Frame, Kind
 from stretto.schedule.collecting import collected
 from stretto.topologies import load_topology
 
@@ -61,6 +64,18 @@ def test_every_byte_of_messages_of_several_chunks_is_right(loop, connected):
     runs, outputs = begin(loop, connected, plan)
     assert all(run.wait(20) and run.failure is None for run in runs)
     assert [content.wrong_chunks(plan, outputs[v]) for v in outputs] == [[]] * RANKS
+
+
+def test_a_frame_of_several_rows_that_came_before_its_run_goes_from_loop_to_loop(loop):
+    ours, theirs = socket.socketpair()
+    mesh = Mesh(0, {0: "gpu0", 1: "gpu1"}, [Connection(ours, 1)])
+    came = Frame(Kind.DATA, 1, 5, 300, bytes(range(24)), 300, 0, 2)
+    mesh.connections[0].ahead = came
+    loop.adopt(mesh)
+    mesh.take_back()
+    assert mesh.connections[0].ahead == came
+    mesh.close()
+    theirs.close()
 
 
 def plan_of(kind: str, size: int, planner: str = "shortest-path"):

@@ -153,7 +153,8 @@ class Ends:
             call = np.frombuffer(frame.call, dtype=np.int64)
             _set(row, {
                 at.KIND: frame.kind, at.RUN: frame.run, at.ROW: frame.row, at.LENGTH: frame.length,
-                at.TOTAL: frame.total, at.PLACE: frame.offset, at.CALL: call[0], at.CALL_1: call[1], at.CALL_2: call[2],
+                at.TOTAL: frame.total, at.PLACE: frame.offset, at.FURTHER: frame.further,
+                at.CALL: call[0], at.CALL_1: call[1], at.CALL_2: call[2],
             })  # fmt: skip
 
     @property
@@ -184,8 +185,9 @@ class Ends:
             if wire[at.W_STATE // WORD] == at.AHEAD:
                 call = row[at.CALL // WORD : at.CALL // WORD + 3].tobytes()
                 c.ahead = Frame(
-                    Kind(get[at.KIND]), get[at.RUN], get[at.ROW], get[at.LENGTH], call, get[at.TOTAL], get[at.PLACE]
-                )
+                    Kind(get[at.KIND]), get[at.RUN], get[at.ROW], get[at.LENGTH], call, get[at.TOTAL], get[at.PLACE],
+                    get[at.FURTHER],
+                )  # fmt: skip
 
     def text(self, place: int) -> str:
         """What the peer of a connection says in its abort."""
