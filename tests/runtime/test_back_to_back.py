@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from meshes import meshes
+from stretto.choose.expected import expected
+from stretto.choose.library import Cut, Recipe
 from stretto.lower import lower
 from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
@@ -20,6 +22,7 @@ from stretto.runtime.execute import execute
 from stretto.runtime.local import run_local
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
+from stretto.verify import verify
 
 
 def plan_of(kind: str, spec: str = "star:5?message=20us") -> Plan:
@@ -32,6 +35,13 @@ def plan_of(kind: str, spec: str = "star:5?message=20us") -> Plan:
 @pytest.mark.parametrize("kind", ["allgather", "reducescatter", "alltoall"])
 def test_every_byte_is_right(kind):
     assert run_local(plan_of(kind)).wrong == []
+
+
+@pytest.mark.parametrize("kind", ["allgather", "alltoall"])
+def test_every_byte_is_right_where_steps_wait_for_each_other(kind):
+    plan = replace(plan_of(kind), barriers=True)
+    assert verify(plan).ok
+    assert run_local(plan).wrong == []
 
 
 def test_every_byte_is_right_where_frames_are_authenticated():
@@ -84,3 +94,12 @@ def test_a_sender_waits_for_all_chunks_of_its_message():
     programs = lower(plan)
     for rank in range(4):
         assert programs[rank].sends.waits.tolist() == [0, 1, 1]
+
+
+def test_a_program_knows_its_plan_as_it_was_given():
+    """Those who ask how long a program takes simulate its plan: a message costs once there, whatever it carries."""
+    plan = plan_of("allgather")
+    program = lower(plan)[0]
+    assert program.plan.digest() == plan.digest()
+    recipe = Recipe(program, Cut.of(plan.workload.collectives[0]))
+    assert expected(recipe).seconds == simulate(plan).completion_s

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from ..kernels import at_speed
 from ..model.arrays import Bool, Int32, Int64, Ragged, offsets_of
-from ..model.messages import back_to_back, messages_of
+from ..model.messages import back_to_back
 from ..model.plan import COPY, Plan
 from ..model.rows import Rows, nodes_in
 from ..model.symmetric import SymmetricPlan
@@ -40,10 +40,10 @@ def lower(plan: Plan) -> dict[int, Program]:
     Raises:
         InputError: switches sum in a plan by symmetry, so that it must be expanded, and it does not fit into memory.
     """
-    plan, message = _playable(plan)
-    if isinstance(plan, SymmetricPlan):
+    plan, rows = _playable(plan)
+    if isinstance(rows, SymmetricPlan):
         return {node: lower_for(plan, node) for node in nodes_in(plan).tolist()}
-    return {program.node: program for program in _programs(ends_of_all(plan), message)}
+    return {program.node: program for program in _programs(plan, ends_of_all(rows))}
 
 
 def lower_for(plan: Plan, node: int) -> Program:
@@ -53,17 +53,17 @@ def lower_for(plan: Plan, node: int) -> Program:
         KeyError: the node takes no part in the plan.
         InputError: as :func:`lower`.
     """
-    plan, message = _playable(plan)
-    return _programs(ends_at(plan, node), message)[0]
+    plan, rows = _playable(plan)
+    return _programs(plan, ends_at(rows, node))[0]
 
 
-def _playable(plan: Plan) -> tuple[Plan, Int64 | None]:
-    """The plan without transfers from several sources, and with a row for each chunk of a message; and the message of
-    each row, None if each is one."""
+def _playable(plan: Plan) -> tuple[Plan, Plan]:
+    """The plan without transfers from several sources; and the same with the chunks of each message back to back."""
     if isinstance(plan, SymmetricPlan):
-        return plan if plan.part.other_src is None else played(plan.expand()).plan, None
-    messages = messages_of(plan)
-    return (played(plan).plan, None) if messages is None else (back_to_back(plan), messages.of)
+        plan = plan if plan.part.other_src is None else played(plan.expand()).plan
+    elif plan.message is None:
+        plan = played(plan).plan
+    return plan, back_to_back(plan)
 
 
 def subflows(plan: Plan) -> Int32:
@@ -262,16 +262,20 @@ def _small(offsets: Int64, values: NDArray[Any]) -> Ragged:
     return Ragged(offsets, values.astype(np.int32, copy=False))
 
 
-def _programs(ends: Ends, message: Int64 | None) -> list[Program]:
-    """The programs of the nodes to lower; ``message`` of each transfer, None if each is one."""
+def _programs(plan: Plan, ends: Ends) -> list[Program]:
+    """The programs of the nodes to lower.
+
+    Args:
+        plan: of which ``ends`` has the transfers, the chunks of each message back to back.
+    """
     waiting = _waiting(ends)
     held = _versions(ends, waiting.causes)
-    sends, receives = _sends(ends, held, waiting, message), _receives(ends, held, waiting)
+    sends, receives = _sends(plan, ends, held, waiting), _receives(ends, held, waiting)
     awaited = Awaited(waiting.awaited_row, waiting.awaited_place.astype(np.int32), waiting.awaited_wakes)
     every = np.arange(len(ends.nodes) + 1)
     columns = (ends.sent_at, ends.received_at, held.at, waiting.awaited_at)
     cuts = np.stack([np.searchsorted(at, every) for at in columns], axis=1)
-    plan, controller = ends.plan, ends.plan.topology.node_count
+    controller = plan.topology.node_count
     programs = []
     for i, node in enumerate(ends.nodes.tolist()):
         (s, r, c, w), (s_end, r_end, c_end, w_end) = cuts[i].tolist(), cuts[i + 1].tolist()
@@ -287,13 +291,20 @@ def _programs(ends: Ends, message: Int64 | None) -> list[Program]:
     return programs
 
 
-def _sends(ends: Ends, held: _Held, waiting: _Waiting, message: Int64 | None) -> Sends:
+def _sends(plan: Plan, ends: Ends, held: _Held, waiting: _Waiting) -> Sends:
     rows = ends.sent
     subflow = _subflows(rows, ends.sent_at, _first(rows.dst), rows.dst.lengths == 1)
     return Sends(
         rows.number, held.of_send, held.version, rows.dst, *ends.pace(), rows.narrowest(), subflow, waiting.waits,
-        None if message is None else message[rows.number],
+        None if plan.message is None else _message_of(plan.message, rows.number),
     )  # fmt: skip
+
+
+def _message_of(message: Int32, number: Int64) -> Int64:
+    """For rows by their numbers the message of each; -1 of turns and barriers."""
+    of = np.full(len(number), -1, dtype=np.int64)
+    of[number < len(message)] = message[number[number < len(message)]]
+    return of
 
 
 def _receives(ends: Ends, held: _Held, waiting: _Waiting) -> Receives:
