@@ -30,8 +30,9 @@ from stretto.planners import registered, run_planner
 from stretto.runtime import content
 from stretto.runtime.execute import execute
 from stretto.runtime.local import run_local
-from stretto.runtime.mesh import Connection, Mesh, on_the_way
+from stretto.runtime.mesh import Connection, Mesh
 from stretto.runtime.pacing import AHEAD_S
+from stretto.runtime.sockets import on_the_way
 from stretto.runtime.wire import HEADER, Frame, Kind, encode
 from stretto.topologies import load_topology
 from stretto.verify import verify

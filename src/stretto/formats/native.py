@@ -12,24 +12,23 @@ import json
 import os
 import zlib
 from collections.abc import Iterator
-from dataclasses import fields
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..model.arrays import Ragged
-from ..model.collective import Collective, Promised, Workload, make_collective
+from ..model.collective import Workload
 from ..model.errors import InputError, StrettoError
 from ..model.files import unreadable
 from ..model.memory import too_much
 from ..model.plan import OPTIONAL_COLUMNS, Plan, Turns, make_plan
-from ..model.symmetric import Orbits, SymmetricPlan
-from ..model.topology import Topology
+from ..model.symmetric import SymmetricPlan
 from ..topologies.files import topology_from_json
 from ..topologies.values import entry, json_text, objects
 from . import PLAN, atomic_file, check_ending, parquet, parquet_elsewhere
-from .by_symmetry import dealt_from_json, ranges_of, symmetric_from_json, symmetry_to_json, unevenly_cut
+from .by_symmetry import symmetric_from_json, symmetry_to_json
+from .collectives import collective_from_json, collective_to_json
 
 BY_SYMMETRY, FORWARDING, SEVERAL_CHUNKS = 4, 5, 6
 VERSIONS = (1, 2, 3, BY_SYMMETRY, FORWARDING, SEVERAL_CHUNKS)
@@ -45,12 +44,6 @@ SCALARS, LISTS = ("chunk", "src", "size_bytes", "op"), ("dst", "route", "depends
 OPTIONAL_LIST = "other_src"
 FLOATS = ("start_s", "finish_s", "rate", "weight")
 """Columns of transfers: those with a list in each row, and those of float64; all others hold whole numbers."""
-COLLECTIVE_FACTS: dict[str, Any] = {"kind": str, "size_bytes": int, "root": int, "start_s": float, "reduces": bool}
-COLLECTIVE_COLUMNS: dict[str, Any] = {
-    "ranks": np.int32, "piece_bytes": np.int64,
-    "chunk_piece": np.int32, "chunk_offset": np.int64, "chunk_bytes": np.int64,
-}  # fmt: skip
-"""The single values and the columns of a collective, and their types."""
 KEY = "stretto"
 DAMAGE = (OSError, LookupError, TypeError, ValueError, AttributeError, MemoryError, RecursionError, zlib.error)
 """What is raised while a damaged file is read."""
@@ -111,83 +104,6 @@ def _header(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _same(a: Collective, b: Collective) -> bool:
-    for f in fields(Collective):
-        x, y = getattr(a, f.name), getattr(b, f.name)
-        pairs: Any = zip(x, y, strict=True) if isinstance(x, Ragged) else [(x, y)]
-        if not all(np.array_equal(p, q) for p, q in pairs):
-            return False
-    return True
-
-
-def collective_to_json(c: Collective, topology: Topology, orbits: Orbits | None) -> dict[str, Any]:
-    """A collective as its parameters if these rebuild it, else as all its pieces and chunks.
-
-    Args:
-        orbits: by which a plan by symmetry deals out buffers.
-    """
-    short: dict[str, Any] = {"kind": c.kind, "size_bytes": c.size_bytes, "chunks": _cuts(c)}
-    if c.root >= 0:
-        short["root"] = c.root
-    if c.start_s:
-        short["start_s"] = c.start_s
-    if c.weight != 1.0:
-        short["weight"] = c.weight
-    if c.traits.rooted and c.traits.wanted == "receivers":
-        short["receivers"] = c.wanted[0].tolist()
-    if not np.array_equal(c.ranks, topology.accelerators):
-        short["ranks"] = c.ranks.tolist()
-    if isinstance(c, Promised):
-        return short
-    if orbits is not None and (ranges := ranges_of(c, orbits)) is not None:
-        short |= {"chunks": 1, "ranges": ranges}
-    try:
-        if _same(c, _from_parameters(short, topology)):
-            return short
-    except InputError:
-        pass
-    facts = {key: getattr(c, key) for key in COLLECTIVE_FACTS}
-    columns = {key: getattr(c, key).tolist() for key in COLLECTIVE_COLUMNS}
-    lists = {"holders": c.holders, "wanted": c.wanted}
-    facts |= {"weight": c.weight} if c.weight != 1.0 else {}
-    return facts | columns | {key: [r[i].tolist() for i in range(r.rows)] for key, r in lists.items()}
-
-
-def _cuts(c: Collective) -> int | list[int]:
-    """Into how many chunks each piece is cut; a list where pieces differ."""
-    if isinstance(c, Promised) and not isinstance(c.chunks, int):
-        return list(map(int, c.chunks))
-    return c.chunk_count // c.piece_count
-
-
-def _from_parameters(data: dict[str, Any], topology: Topology) -> Collective:
-    optional = {key: data[key] for key in ("ranks", "root", "receivers", "start_s", "weight") if key in data}
-    chunks = data["chunks"]
-    each = 1 if isinstance(chunks, list) else chunks
-    c = make_collective(data["kind"], topology, data["size_bytes"], chunks=each, **optional)
-    if isinstance(chunks, list):
-        return unevenly_cut(c, chunks)
-    return dealt_from_json(c, data["ranges"]) if "ranges" in data else c
-
-
-def _collective_from_json(data: dict[str, Any], topology: Topology) -> Collective:
-    if "chunk_piece" not in data:
-        return _from_parameters(data, topology)
-    values: dict[str, Any] = {key: kind(data[key]) for key, kind in COLLECTIVE_FACTS.items()}
-    values |= {key: Ragged.of(data[key]) for key in ("holders", "wanted")}
-    values |= {key: np.asarray(data[key], dtype=dtype) for key, dtype in COLLECTIVE_COLUMNS.items()}
-    c = Collective(**values, weight=float(data.get("weight", 1.0)))
-    pieces, ranks = len(c.piece_bytes), len(c.ranks)
-    in_range = [
-        (c.ranks, topology.node_count), (c.holders.values, ranks), (c.wanted.values, ranks), (c.chunk_piece, pieces),
-    ]  # fmt: skip
-    if any(len(v) == 0 or v.min() < 0 or v.max() >= most for v, most in in_range) or c.holders.lengths.min() < 1:
-        raise ValueError("a rank, node or piece out of range")
-    if not (len(c.chunk_piece) == len(c.chunk_offset) == len(c.chunk_bytes) and pieces == c.wanted.rows):
-        raise ValueError("columns of unequal length")
-    return c
-
-
 def _turns(rows: Any, path: str) -> Turns:
     try:
         return Turns.of(
@@ -213,7 +129,7 @@ def _build(header: Any, columns: dict[str, Any], sizes: NDArray[Any] | None, pat
         raise InputError(f"has version {header['version']}, but {has} 'symmetry'", path)
     topology = topology_from_json(header.get("topology"), f"{path}, topology")
     try:
-        workload = Workload(tuple(_collective_from_json(c, topology) for c in header["workload"]))
+        workload = Workload(tuple(collective_from_json(c, topology) for c in header["workload"]))
         if not workload.collectives or not isinstance(header["meta"], dict):
             raise ValueError("no collective, or no meta")
     except StrettoError as error:

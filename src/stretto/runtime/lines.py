@@ -22,9 +22,10 @@ from ..model.errors import PeerFailed
 from . import message_frames
 from .channel import Forged, Wire
 from .inbox import Done
-from .mesh import GRACE_S, LINGER_S, LOOK_S, READ_BYTES, Connection, on_the_way
+from .mesh import GRACE_S, LINGER_S, LOOK_S, READ_BYTES, Connection
 from .message_frames import GONE, HEAD, LIMIT, Item, Stream, Word
 from .reach import Reach
+from .sockets import on_the_way
 from .switchboard import Switchboard, switchboard_with
 from .telling import beside
 

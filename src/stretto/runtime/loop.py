@@ -1,4 +1,4 @@
-"""The loop that runs one program in Python: it sends what is ready, receives what arrives, and watches the peers."""
+"""The loop that runs one program in Python: it begins what is ready, handles what arrives, and watches the peers."""
 
 from __future__ import annotations
 
@@ -6,28 +6,23 @@ import heapq
 import math
 import selectors
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from ..lower import Program, Send
+from ..lower import Program
 from ..model.errors import PeerFailed
-from .buffers import Buffers, as_bytes
+from .buffers import Buffers
 from .circuits import Circuits
 from .congestion import look_again
 from .gate import Gate
 from .incoming import PATIENCE_S, Incoming
 from .mesh import Connection, Mesh
-from .pacing import AHEAD_S, Outgoing, Queue, Together, largest_rate, limit_rate, raised
+from .pacing import Queue, largest_rate, limit_rate, raised
 from .recorded import Trace
+from .sending import Sending
 from .watch import Watch
-from .wire import MOST_CHUNKS, NO_CALL, SEGMENT_BYTES, Kind, encode
-
-BATCH_BYTES = 1 << 18
-"""Frames are collected up to this number of bytes, then sent by one system call. What is to be sent first is decided
-when a frame is collected."""
-BATCHES_AT_ONCE = 4
-"""Batches to send on one connection before others have their turn."""
+from .wire import NO_CALL, Kind, encode
 
 
 @dataclass
@@ -66,17 +61,15 @@ class Run:
             elif c.lead is c:
                 self._limit_lanes(c, program.shares.get(c.peer, 0.0))
         self.sent_before = {c: sum(lane.sent_bytes for lane in c.lanes) for c in self.connections}
-        self.active = set(self.connections)
         self.pending_reads: set[Connection] = set()
         self.waits = dict(steps.waits)
-        self.unsent = {(row, peer) for row, send in steps.sends.items() for peer in send.to}
         self.signals = {key for key in steps.wakes if key[1] != program.node}
         self.events = set(steps.events)
         self.timers: list[tuple[float, int, Callable[[Any], None], Any]] = []  # when, number, what to call, with what
         self.timer_count = 0
         self.selector = selectors.DefaultSelector()
         self.said_done = False
-        self.incoming = Incoming(self)
+        self.incoming, self.sending = Incoming(self), Sending(self)
 
     # --- the loop ---------------------------------------------------------------------------------
 
@@ -89,11 +82,11 @@ class Run:
             self._fire(now)
             if now >= watch.at:
                 watch.look(now)
-            self._write(now)
+            self.sending.write(now)
             if self._finished():
                 break
             wake = min(watch.at, self.timers[0][0]) if self.timers else watch.at
-            wait_s = 0.0 if self.active or self.pending_reads else max(0.0, wake - time.monotonic())
+            wait_s = 0.0 if self.sending.active or self.pending_reads else max(0.0, wake - time.monotonic())
             awake = self.selector.select(min(wait_s, PATIENCE_S) if self.incoming.parked else wait_s)
             for key, mask in awake:
                 c = key.data
@@ -101,13 +94,13 @@ class Run:
                     self._end_turns() if c is self.circuits else self._release(c.released())
                     continue
                 if mask & selectors.EVENT_WRITE:
-                    self.active.add(c)
+                    self.sending.active.add(c)
                 if mask & selectors.EVENT_READ:
                     self.incoming.read(c)
             more, self.pending_reads = self.pending_reads, set()
             for c in more:
                 self.incoming.read(c)
-            if not awake and not self.active and not more:
+            if not awake and not self.sending.active and not more:
                 self.incoming.unpark()
         self._raise_limits()
 
@@ -161,7 +154,7 @@ class Run:
 
     def pending(self) -> bool:
         """Whether a row is still to be received, sent or executed, or a signal is missing."""
-        return bool(self.incoming.missing or self.unsent or self.signals or self.events)
+        return bool(self.incoming.missing or self.sending.unsent or self.signals or self.events)
 
     def _finished(self) -> bool:
         if self.pending():
@@ -180,7 +173,7 @@ class Run:
     def say(self, c: Connection, kind: Kind, row: int = 0) -> None:
         """Queue a frame without payload."""
         c.queue(encode(kind, self.number, row, 0, self.call))
-        self.active.add(c)
+        self.sending.active.add(c)
 
     def later(self, at: float, call: Callable[[Any], None], argument: Any) -> None:
         """Call ``call(argument)`` at a moment of the monotonic clock."""
@@ -220,56 +213,7 @@ class Run:
             at_most_s = self.steps.events[row].seconds * (1.0 if self.pace is None else self.pace) + self.timeout_s
             self.later(now + at_most_s, self._give_up_turn, row)
             return
-        rows = self.steps.messages.get(row)
-        if rows is None:
-            self._send_row(row, send, send.to)
-        else:
-            self._send_message(rows, send)
-
-    def _send_message(self, rows: Sequence[int], first: Send) -> None:
-        """Send the chunks of a message, as many as may in one frame."""
-        alone = (
-            [] if self.pace is not None else [p for p in first.to if len(self.connection(p, first.subflow).lanes) == 1]
-        )
-        apart = [peer for peer in first.to if peer not in alone]
-        if apart:
-            for row in rows:
-                self._send_row(row, self.steps.sends[row], apart)
-        together: list[tuple[int, memoryview]] = []
-        size = 0
-        for row in rows if alone else ():
-            send = self.steps.sends[row]
-            piece = as_bytes(self.buffers.content(send.chunk, send.version))
-            size += len(piece)
-            if size > SEGMENT_BYTES or len(together) == MOST_CHUNKS:
-                self._send_together(together, alone, first)
-                together, size = [], len(piece)
-            together.append((row, piece))
-        self._send_together(together, alone, first)
-
-    def _send_together(self, those: Sequence[tuple[int, memoryview]], to: Sequence[int], send: Send) -> None:
-        """Send transfers, each with its bytes, in one frame."""
-        if len(those) == 1:
-            self._send_row(those[0][0], self.steps.sends[those[0][0]], to)
-        elif those:
-            rows, pieces = zip(*those, strict=True)
-            for peer in to:
-                c = self.connection(peer, send.subflow)
-                c.outgoing.add(Together(rows, pieces, send.priority))
-                self.active.add(c)
-
-    def _send_row(self, row: int, send: Send, to: Sequence[int]) -> None:
-        """Send a transfer, or what may go of it."""
-        content = as_bytes(self.buffers.content(send.chunk, send.version))
-        rate, start = math.inf, 0.0
-        if self.pace is not None:
-            rate = send.rate / self.pace
-            # where the plan gives starts, the bucket is full then, and what is late catches up
-            start = self.start + send.start_s * self.pace - AHEAD_S if self.timed else time.monotonic()
-        for peer in to:
-            c = self.connection(peer, send.subflow)
-            c.outgoing.add(Outgoing(row, content, rate, send.priority, start, len(c.lanes)))
-            self.active.update(c.lanes)
+        self.sending.begin(row, send)
 
     def _end_turns(self) -> None:
         """Tell the ranks that wait for circuits which of them are up."""
@@ -314,69 +258,7 @@ class Run:
             if self.waits[row] == 0:
                 self._ready(row)
 
-    # --- writing ---------------------------------------------------------------------------------
-
-    def _write(self, now: float) -> None:
-        """Send what may be sent now on the connections that have something to send."""
-        for c in list(self.active):
-            if not self._send(c, now):
-                self.active.discard(c)
-            self.watch(c)
-
-    def _send(self, c: Connection, now: float) -> bool:
-        """Send up to ``BATCHES_AT_ONCE`` batches; returns whether there is more to send now.
-
-        Of several lanes each takes one segment, and leaves the next one to whichever has room for it.
-        """
-        alone = len(c.lead.lanes) == 1
-        for _ in range(BATCHES_AT_ONCE if alone else 1):
-            if c.broken or c.closed is not None:
-                return False
-            while c.unsent_bytes < (BATCH_BYTES if alone else 1) and self._collect(c, now):
-                pass
-            if not c.unsent:
-                if c.outgoing.wake_at < math.inf:
-                    self.later(c.outgoing.wake_at, self.active.add, c)
-                return False
-            c.flush()
-            while c.under_way and c.under_way[0][1] <= c.sent_bytes:
-                out = c.under_way.popleft()[0]
-                out.under_way -= 1
-                if out.gone:
-                    self._gone(out, c)
-            if c.unsent:
-                return False  # the selector tells when the kernel takes more
-        return True
-
-    def _collect(self, c: Connection, now: float) -> bool:
-        """Queue a segment of the transfer whose turn it is; False if none may go now."""
-        segment = c.outgoing.next(now)
-        if segment is None:
-            return False
-        out, piece = segment
-        if isinstance(out, Together):
-            for row in out.rows:
-                self.trace.sent_s.setdefault(row, now - self.start)
-            further = len(out.rows) - 1
-            c.queue(encode(Kind.DATA, self.number, out.row, out.total, self.call, out.total, 0, further), *out.pieces)
-            c.under_way.append((out, c.sent_bytes + c.unsent_bytes))
-            return True
-        self.trace.sent_s.setdefault(out.row, now - self.start)
-        offset = out.offset - len(piece)
-        if len(c.lead.lanes) > 1:
-            c.hold_back(out.size)
-        c.queue(encode(Kind.DATA, self.number, out.row, len(piece), self.call, out.total, offset), piece)
-        c.under_way.append((out, c.sent_bytes + c.unsent_bytes))
-        return True
-
-    def _gone(self, out: Outgoing, c: Connection) -> None:
-        """The kernel has taken the last byte of a transfer."""
-        gone_s = time.monotonic() - self.start
-        for row in out.rows if isinstance(out, Together) else (out.row,):
-            send = self.steps.sends[row]
-            self.trace.gone_s[row] = gone_s
-            self.buffers.slots[send.chunk].release(send.version)
-            self.unsent.discard((row, c.peer))
+    # --- events ----------------------------------------------------------------------------------
 
     def watch(self, c: Connection) -> None:
         """Register with the selector the events that this connection now waits for."""
@@ -410,7 +292,7 @@ class Run:
     def needs(self, c: Connection) -> bool:
         """Whether something is still to be received or sent on a connection."""
         return (
-            any(self.connection(to, self.steps.sends[row].subflow) is c.lead for row, to in self.unsent)
+            any(self.connection(to, self.steps.sends[row].subflow) is c.lead for row, to in self.sending.unsent)
             or any(self.connection(source, 0) is c for _, source in self.signals)
             or any(not self.incoming.is_complete(row) for row in self.incoming.missing_on(c))
         )
@@ -419,7 +301,7 @@ class Run:
         """Give up because of a peer, naming a transfer that cannot complete."""
         self.culprit = peer
         coming = [row for c in self.peers.get(peer, ()) if c.lead is c for row in self.incoming.missing_on(c)]
-        of_peer = [*coming, *sorted(r for r, to in self.unsent if to == peer)]
-        others = [*sorted(self.incoming.missing), *sorted(r for r, _ in self.unsent), *sorted(self.waits)]
+        of_peer = [*coming, *sorted(r for r, to in self.sending.unsent if to == peer)]
+        others = [*sorted(self.incoming.missing), *sorted(r for r, _ in self.sending.unsent), *sorted(self.waits)]
         rows = [row] if row is not None else [*of_peer, *others]
         raise PeerFailed(self.mesh.name(peer), reason, self.program.describe(rows[0]) if rows else None)

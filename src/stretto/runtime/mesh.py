@@ -10,13 +10,8 @@ failure it serves no more runs.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import math
-import select
-import selectors
 import socket
-import sys
-import termios
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -28,12 +23,11 @@ from ..model.errors import PeerFailed
 from .channel import Channel, Wire
 from .pacing import Outgoing, Queue
 from .pool import Pool
+from .sockets import await_room, on_the_way
 from .wire import NO_CALL, TEXT_BYTES, Frame, Kind, encode
 
 GRACE_S = 1.0
 """Seconds for which an aborting process tries to tell its peers why."""
-TCP_CLOSE = 7
-"""Linux's state number of a connection that the other end has dropped (the first byte of TCP_INFO)."""
 LINGER_S = 10.0
 """Seconds for which a closing process waits until its last bytes are acknowledged."""
 LOOK_S = 0.002
@@ -47,8 +41,6 @@ LATE = 1.25
 who waits for a process that has died can name it to those who wait for him."""
 CALLS_KEPT = 64
 """Runs whose calls are kept, to be named when a frame of an earlier run shows that a peer called something else."""
-ENDED = select.POLLHUP | select.POLLERR | getattr(select, "POLLRDHUP", 0)
-"""What the kernel says of a connection that the other end has closed; the last one is Linux's."""
 WAKE_BYTES = 1 << 16
 """Bytes of a payload for which the kernel wakes this process, instead of for each packet (``SO_RCVLOWAT``). On links of
 10 MB/s that halves the CPU time of a transfer."""
@@ -344,7 +336,7 @@ class Mesh:
             for c in unaware:
                 c.flush()
             unaware = [c for c in unaware if c.unsent]
-            await_room(unaware, deadline - time.monotonic())
+            await_room((c.sock for c in unaware), deadline - time.monotonic())
         for c in self.connections:
             with contextlib.suppress(OSError):
                 c.sock.shutdown(socket.SHUT_WR)
@@ -372,30 +364,3 @@ class Mesh:
                 time.sleep(LOOK_S)
         for c in self.connections:
             c.sock.close()
-
-
-def await_room(connections: Sequence[Connection], within_s: float) -> None:
-    """Wait until the kernel takes more bytes on one of the sockets."""
-    with selectors.DefaultSelector() as selector:
-        for c in connections:
-            selector.register(c.sock, selectors.EVENT_WRITE)
-        if connections:
-            selector.select(max(within_s, 0.0))
-
-
-def on_the_way(sock: Wire) -> int:
-    """The number of bytes that a TCP connection has sent and that are not acknowledged yet."""
-    if sock.family == socket.AF_UNIX or sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == TCP_CLOSE:
-        return 0
-    return int.from_bytes(fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
-
-
-def has_ended(sock: Wire) -> bool:
-    """Whether the other end has closed a connection, or died, even if something that it sent is left to read."""
-    raw = sock.raw if isinstance(sock, Channel) else sock
-    poll = select.poll()
-    try:
-        poll.register(raw, ENDED)
-        return bool(poll.poll(0))
-    except (OSError, ValueError):  # this end is closed
-        return True

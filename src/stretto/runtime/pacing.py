@@ -108,15 +108,17 @@ class Outgoing:
         start: from when on the bucket of a paced transfer fills; its first segment may go then.
         connections: over how many its segments go.
     Attributes:
+        rows: the transfer, or all of those that go in one frame.
         under_way: the segments that the kernel has not taken yet.
     """
 
-    __slots__ = ("left", "next_at", "priority", "rate", "row", "size", "total", "turns", "under_way")
+    __slots__ = ("left", "next_at", "priority", "rate", "row", "rows", "size", "total", "turns", "under_way")
 
     def __init__(
         self, row: int, content: memoryview, rate: float, priority: float, start: float, connections: int = 1
     ) -> None:
         self.row, self.left, self.rate, self.priority, self.next_at = row, content, rate, priority, start
+        self.rows: Sequence[int] = (row,)
         self.turns, self.total, self.under_way = 0, len(content), 0
         self.size = SEGMENT_BYTES if connections == 1 else lane_segment(self.total, connections)
         if math.isfinite(rate):
@@ -147,13 +149,9 @@ class Outgoing:
 
 
 class Together(Outgoing):
-    """Transfers to one peer that go in one frame: chunks of a message.
+    """Transfers to one peer that go in one frame: chunks of a message. ``pieces`` has the bytes of each."""
 
-    Attributes:
-        rows: the transfers. pieces: the bytes of each.
-    """
-
-    __slots__ = ("pieces", "rows")
+    __slots__ = ("pieces",)
 
     def __init__(self, rows: Sequence[int], pieces: Sequence[memoryview], priority: float) -> None:
         super().__init__(rows[0], memoryview(b""), math.inf, priority, 0.0)

@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import Any
 
 from ..choose.requests import code_digest
-from ..formats.native import collective_to_json
+from ..formats.collectives import collective_to_json
 from ..model.collective import Collective, Workload
 from ..model.topology import Topology
 

@@ -14,7 +14,8 @@ from ..model.errors import PeerFailed
 from ..runtime.channel import Wire
 from ..runtime.credentials import random_secret
 from ..runtime.incoming import DIED
-from ..runtime.mesh import Mesh, has_ended
+from ..runtime.mesh import Mesh
+from ..runtime.sockets import has_ended
 from .stores import part_again
 
 FIRST_LOOK_S, LOOK_S = 0.0005, 0.01

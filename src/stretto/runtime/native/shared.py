@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Mapping
 
 from ...model.errors import PeerFailed
-from ..mesh import GRACE_S, LINGER_S, LOOK_S, Connection, Mesh, await_room
+from ..mesh import GRACE_S, LINGER_S, LOOK_S, Connection, Mesh
+from ..sockets import await_room
 from ..wire import TEXT_BYTES
 from . import kernel_layout as at
 from .engine import Engine
@@ -80,7 +81,7 @@ class Roads:
             asked = self.engine.ask(DROP_WIRES, [len(self.wires.rows), now, 0, *self.wires.place.values()])
             if now or not asked[3]:
                 return
-            await_room(self.wires.connections, min(AGAIN_S, until - time.monotonic()))
+            await_room((c.sock for c in self.wires.connections), min(AGAIN_S, until - time.monotonic()))
 
 
 class SharedMesh(Mesh):
