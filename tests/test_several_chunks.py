@@ -8,16 +8,21 @@ import numpy as np
 import pytest
 
 from networks import star
+from stretto.emulator.scaling import Scaling, scaled
 from stretto.formats import native
 from stretto.formats.native import plan_from_text, plan_to_text
 from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError
+from stretto.model.message_form import wrong_message
 from stretto.model.messages import apart, back_to_back, message_count
 from stretto.model.part_plans import part_of
 from stretto.model.plan import Plan, make_plan
 from stretto.model.topology import ACCELERATOR, Topology, make_topology
+from stretto.planners import run_planner
+from stretto.report.critical import critical_path
 from stretto.simulate import simulate
+from stretto.topologies import load_topology
 from stretto.verify import verify
 
 MESSAGE_S, LATENCY_S, BANDWIDTH = 1e-3, 1e-4, 1e6
@@ -64,6 +69,22 @@ def test_a_message_begins_when_all_its_chunks_are_there():
     alone_s = MESSAGE_S + 500 / BANDWIDTH
     assert line.start_s.tolist() == pytest.approx([0, alone_s, *[2 * alone_s + LATENCY_S] * 2])
     assert message_count(line.plan) == 3
+
+
+def test_where_the_time_went_follows_what_any_chunk_of_a_message_waits_for():
+    net = load_topology("star:4?message=1ms")
+    plan = run_planner("rabenseifner", net, Workload((make_collective("allgather", net, 4000),)))
+    assert plan.message is not None
+    path = critical_path(simulate(plan))
+    assert path["message"] == pytest.approx(2 * MESSAGE_S)
+    assert path["idle"] == pytest.approx(0, abs=1e-12)
+
+
+def test_scaled_messages_stay_whole():
+    work = Workload((make_collective("broadcast", chain(), 1001, chunks=2),))
+    smaller = scaled(timed(replace(broadcast(chain()), workload=work)), Scaling(1.0, 3.0))
+    assert smaller.workload.chunk_bytes.tolist() == [166, 167]
+    assert wrong_message(smaller) is None
 
 
 def test_the_times_that_the_simulator_finds_verify():

@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..model.arrays import Float64
 from ..model.collective import Collective, Workload
 from ..model.errors import InputError
+from ..model.messages import messages_of
 from ..model.plan import Plan
 from ..model.topology import Topology
 from ..simulate import simulate
@@ -82,9 +84,8 @@ def scaled(plan: Plan, by: Scaling) -> Plan:
     workload = Workload(tuple(_smaller(c, by) for c in plan.workload.collectives))
     start_s = finish_s = None
     if plan.start_s is not None and plan.finish_s is not None:
-        rounded = workload.chunk_bytes * by.size / np.maximum(plan.workload.chunk_bytes, 1)
         start_s = plan.start_s * by.time
-        finish_s = start_s + (plan.finish_s - plan.start_s) * by.time * rounded[plan.chunk]
+        finish_s = start_s + (plan.finish_s - plan.start_s) * by.time * _rounded(plan, workload, by)
     net = plan.topology
     planes = tuple(
         replace(
@@ -102,6 +103,15 @@ def scaled(plan: Plan, by: Scaling) -> Plan:
     return replace(
         plan, topology=topology, workload=workload, start_s=start_s, finish_s=finish_s, rate=rate, turns=turns
     )
+
+
+def _rounded(plan: Plan, workload: Workload, by: Scaling) -> Float64:
+    """float64[transfers], how many times as many bytes each has by rounding, or the message of which it is a part."""
+    before, after = plan.size_bytes, workload.chunk_bytes[plan.chunk]
+    if (messages := messages_of(plan)) is not None:
+        before, after = (np.bincount(messages.of, each)[messages.of] for each in (before, after))
+    times: Float64 = after * by.size / np.maximum(before, 1)
+    return times
 
 
 def _smaller(c: Collective, by: Scaling) -> Collective:

@@ -87,6 +87,15 @@ class Messages:
             hop_offset_s=_of_rows(self.merged.route, course.hop_offset_s, self.of),
         )  # fmt: skip
 
+    def course(self, timeline: Timeline) -> Timeline:
+        """The course of the messages by that of the plan's transfers."""
+        plan, first, last = self.plan, self.first, self.last
+        return replace(
+            timeline, plan=self.merged, start_s=timeline.start_s[first], finish_s=timeline.finish_s[last],
+            arrival_s=_of_rows(plan.dst, timeline.arrival_s, last),
+            hop_offset_s=_of_rows(plan.route, timeline.hop_offset_s, first),
+        )  # fmt: skip
+
     def arrivals(self, arrival_s: Float64) -> Float64:
         """float64[receivers] of the plan's transfers by those of its messages."""
         return _of_rows(self.merged.dst, arrival_s, self.of)

@@ -38,13 +38,15 @@ def critical_path(timeline: Timeline) -> dict[str, Any]:
     on_link: defaultdict[int, list[float]] = defaultdict(lambda: [0.0, 0.0])
     if not len(timeline.arrival_s):
         return {**spent, "links": [], "complete": True}
+    last = int(np.argmax(np.where(wanted_arrivals(plan), timeline.arrival_s, -1.0)))
+    k, until = int(plan.dst.owners[last]), float(timeline.arrival_s[last])
+    if (messages := messages_of(plan)) is not None:  # a message waits for what each of its chunks waits for
+        k, timeline, plan = int(messages.of[k]), messages.course(timeline), messages.merged
     begin, end = hop_times(timeline)
     # for each link its hops by their end
     by_end = np.lexsort((end, plan.route.values))
     first = np.searchsorted(plan.route.values[by_end], np.arange(plan.topology.link_count + 1))
 
-    last = int(np.argmax(np.where(wanted_arrivals(plan), timeline.arrival_s, -1.0)))
-    k, until = int(plan.dst.owners[last]), float(timeline.arrival_s[last])
     of_message = _share_of_message(plan)
     latency_s, steps = 0.0, 0  # latency_s: latency of the next hop that a cut-through hides behind its sending
     while (until > 0 or latency_s > 0) and steps < MOST_STEPS:
@@ -77,9 +79,6 @@ def critical_path(timeline: Timeline) -> dict[str, Any]:
 
 def _share_of_message(plan: Plan) -> Float64:
     """float64[transfers], of the seconds for which each keeps its slowest link the share that its message costs."""
-    if (messages := messages_of(plan)) is not None:
-        shared: Float64 = _share_of_message(messages.merged)[messages.of]
-        return shared
     net, links = plan.topology, plan.route.values
     seconds = plan.size_bytes[plan.route.owners] / net.bandwidth[links] + net.message_s[links]
     busiest = seconds >= plan.route.reduced(np.maximum, seconds)[plan.route.owners]
