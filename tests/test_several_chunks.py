@@ -15,7 +15,7 @@ from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError
 from stretto.model.message_form import wrong_message
-from stretto.model.messages import apart, back_to_back, message_count
+from stretto.model.messages import apart, back_to_back, chunk_by_chunk, message_count
 from stretto.model.part_plans import part_of
 from stretto.model.plan import Plan, make_plan
 from stretto.model.topology import ACCELERATOR, Topology, make_topology
@@ -78,6 +78,14 @@ def test_where_the_time_went_follows_what_any_chunk_of_a_message_waits_for():
     path = critical_path(simulate(plan))
     assert path["message"] == pytest.approx(2 * MESSAGE_S)
     assert path["idle"] == pytest.approx(0, abs=1e-12)
+
+
+def test_pictures_show_the_chunks_of_a_message_one_after_another():
+    line = simulate(broadcast(chain()))
+    shown, hop_s = chunk_by_chunk(line), MESSAGE_S + 1000 / BANDWIDTH
+    assert shown.start_s[:2].tolist() == pytest.approx([0, hop_s / 2])
+    assert shown.finish_s[:2].tolist() == pytest.approx([hop_s / 2, hop_s])
+    assert shown.arrival_s is line.arrival_s
 
 
 def test_scaled_messages_stay_whole():

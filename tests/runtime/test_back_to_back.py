@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import replace
 
 import pytest
 
-from meshes import meshes
+from meshes import Threads, meshes
 from stretto.choose.expected import expected
 from stretto.choose.library import Cut, Recipe
 from stretto.lower import lower
 from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
 from stretto.model.demand import alltoallv
+from stretto.model.errors import PeerFailed
 from stretto.model.messages import message_count
 from stretto.model.plan import Plan, make_plan
 from stretto.planners import run_planner
@@ -20,6 +22,8 @@ from stretto.runtime import content
 from stretto.runtime.credentials import Credentials, Protection, random_secret
 from stretto.runtime.execute import execute
 from stretto.runtime.local import run_local
+from stretto.runtime.mesh import Connection, Mesh
+from stretto.runtime.wire import HEADER, NO_CALL, Kind, encode
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
@@ -59,6 +63,69 @@ def one_message(chunks: int) -> Plan:
         dst=Ragged.single([1] * chunks), route=Ragged.single([link] * chunks), message=[0] * chunks,
         depends=Ragged.of([[]] * chunks),
     )  # fmt: skip
+
+
+def test_every_byte_is_right_where_a_pair_has_several_connections():
+    plan, threads = plan_of("alltoall"), Threads(5, subflows=1, lanes=2)
+    try:
+        outputs = threads.run(plan)
+        assert [content.wrong_chunks(plan, outputs[v]) for v in outputs] == [[]] * 5
+    finally:
+        threads.close()
+
+
+def received(plan: Plan) -> tuple[Mesh, socket.socket, bytes]:
+    """The mesh of the receiver of one message, the sender's end, and the frame that brings the message."""
+    ours, theirs = socket.socketpair()
+    rows = range(plan.transfer_count)
+    payload = b"".join(content.initial_bytes(plan, int(plan.chunk[k]), 0).tobytes() for k in rows)
+    frame = encode(Kind.DATA, 1, 0, len(payload), NO_CALL, len(payload), 0, len(rows) - 1) + payload
+    return Mesh(1, {0: "gpu0", 1: "gpu1"}, [Connection(ours, 0)]), theirs, frame
+
+
+@pytest.mark.parametrize("room", [HEADER.size, 100, 300, 1000])
+def test_a_frame_of_several_chunks_may_come_in_pieces(room):
+    plan = one_message(4)
+    mesh, theirs, frame = received(plan)
+    mesh.connections[0].read = memoryview(bytearray(room))
+    theirs.sendall(frame + encode(Kind.DONE, 1))
+    program = lower(plan)[1]
+    outputs = content.outputs(plan, program.steps.wanted)
+    execute(mesh, program, {}, outputs, timeout_s=5)
+    assert content.wrong_chunks(plan, outputs) == []
+    mesh.close()
+    theirs.close()
+
+
+@pytest.mark.parametrize(("came", "row"), [(0, 0), (99, 0), (150, 1), (399, 3)])
+def test_a_peer_that_dies_amid_a_frame_of_several_chunks_is_named(came, row):
+    plan = one_message(4)
+    mesh, theirs, frame = received(plan)
+    theirs.sendall(frame[: HEADER.size + came])
+    theirs.close()
+    program = lower(plan)[1]
+    with pytest.raises(PeerFailed, match=rf"gpu0: it died \(Connection closed by peer\), in transfer {row} "):
+        execute(mesh, program, {}, content.outputs(plan, program.steps.wanted), timeout_s=5)
+    mesh.close()
+
+
+@pytest.mark.parametrize(
+    ("further", "length", "words"),
+    [
+        (3, 399, "399 bytes where 400 were due"),
+        (4, 400, "which do(es)? not come from it"),
+        (2, 400, "where 300 were due"),
+    ],
+)
+def test_a_frame_of_other_chunks_than_are_due_is_refused(further, length, words):
+    plan = one_message(4)
+    mesh, theirs, _ = received(plan)
+    theirs.sendall(encode(Kind.DATA, 1, 0, length, NO_CALL, length, 0, further) + bytes(length))
+    program = lower(plan)[1]
+    with pytest.raises(PeerFailed, match=words):
+        execute(mesh, program, {}, content.outputs(plan, program.steps.wanted), timeout_s=5)
+    mesh.close()
+    theirs.close()
 
 
 def test_all_chunks_of_a_message_are_sent_by_one_system_call(monkeypatch):

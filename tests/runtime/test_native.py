@@ -12,6 +12,10 @@ import weakref
 
 import numpy as np
 import pytest
+from test_back_to_back import (  # noqa: F401  they run by the compiled loop here
+    test_a_frame_of_other_chunks_than_are_due_is_refused,
+    test_a_peer_that_dies_amid_a_frame_of_several_chunks_is_named,
+)
 from test_failures import (  # noqa: F401  they run by the compiled loop here
     test_a_peer_fails_if_one_of_its_subflows_does,
     test_a_row_comes_on_its_own_subflow,

@@ -14,6 +14,8 @@ from meshes import meshes
 from stretto.lower import lower
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import PeerFailed
+from stretto.model.messages import message_count
+from stretto.model.plan import Plan
 from stretto.planners import run_planner
 from stretto.runtime import content
 from stretto.runtime.native import engine, kernel_engine, kernel_frames, kernel_sending
@@ -23,11 +25,23 @@ from stretto.runtime.native.runs import Run
 from stretto.runtime.native.shared import Roads, SharedMesh
 from stretto.runtime.sharing import new_number
 from stretto.runtime.wire import HEADER
+from stretto.schedule.collecting import collected
 from stretto.topologies import load_topology
 
 RANKS = 4
-KINDS = ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast")
+IN_MESSAGES = "alltoall, several chunks in a message"
+KINDS = ("allreduce", "allgather", "reducescatter", "alltoall", "broadcast", IN_MESSAGES)
 PLANS: dict = {}
+
+
+def plan_of(kind: str, ranks: int, size: int, planner: str) -> Plan:
+    if kind != IN_MESSAGES:
+        net = load_topology(f"fullmesh:{ranks}")
+        return run_planner(planner, net, Workload((make_collective(kind, net, size),)))
+    net = load_topology(f"fullmesh:{ranks}?message=20us")
+    plan = collected(run_planner(planner, net, Workload((make_collective("alltoall", net, size, chunks=4),))))
+    assert plan is not None and message_count(plan) < plan.transfer_count
+    return plan
 
 
 class Begun(NamedTuple):
@@ -66,8 +80,7 @@ class World:
         """Begin a collective at one rank."""
         key = len(mesh.names), kind, size, planner
         if key not in PLANS:
-            net = load_topology(f"fullmesh:{len(mesh.names)}")
-            plan = run_planner(planner, net, Workload((make_collective(kind, net, size),)))
+            plan = plan_of(kind, len(mesh.names), size, planner)
             PLANS[key] = plan, lower(plan)
         plan, programs = PLANS[key]
         steps, v = programs[mesh.node].steps, mesh.node
@@ -213,11 +226,12 @@ def test_a_group_that_ends_amid_a_collective_leaves_the_others_alone(how, world)
     close(ends, stays)
 
 
-def test_a_group_that_ends_while_its_bytes_are_on_the_way_lets_their_memory_go(world):
+@pytest.mark.parametrize("kind", ["alltoall", IN_MESSAGES])
+def test_a_group_that_ends_while_its_bytes_are_on_the_way_lets_their_memory_go(kind, world):
     stays = world.group(range(RANKS))
     for number in range(4):
         ends = world.group(range(RANKS))
-        one = [world.begin(ends[v], "alltoall", 12_000_000) for v in range(RANKS)]
+        one = [world.begin(ends[v], kind, 12_000_000) for v in range(RANKS)]
         other = [world.begin(stays[v], "allgather", 2_000_000) for v in range(RANKS)]
         ends[number % RANKS].leave()
         for mesh in ends.values():

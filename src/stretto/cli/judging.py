@@ -106,6 +106,7 @@ def show(
             "start_s": float(shown.start_s[k]),
             "finish_s": float(shown.finish_s[k]),
         }
+        | ({} if part.message is None else {"message": int(part.message[k])})
         for k in range(min(transfers, part.transfer_count))
     ]
     data = plan_facts(timeline, limits, None) | {"file": file, "meta": subject.meta, "transfer_rows": rows}
@@ -113,10 +114,11 @@ def show(
     def print_it() -> None:
         show_summary(data)
         each = f", each of which has {data['symmetry']['elements']} images" if "symmetry" in data else ""
+        message = () if part.message is None else ("message",)
         print_table(f"first {len(rows)} of {part.transfer_count} transfers{each}",
-               ("transfer", "chunk", "from", "to", "size", "after", "start", "finish"),
-               [(str(r["transfer"]), str(r["chunk"]), ", ".join(r["sources"]), ", ".join(r["dst"]),
-                 format_size(r["size_bytes"]),
+               ("transfer", *message, "chunk", "from", "to", "size", "after", "start", "finish"),
+               [(str(r["transfer"]), *(str(r[m]) for m in message), str(r["chunk"]), ", ".join(r["sources"]),
+                 ", ".join(r["dst"]), format_size(r["size_bytes"]),
                  " ".join(map(str, r["depends"])), format_time(r["start_s"]), format_time(r["finish_s"]))
                 for r in rows], ("after", "chunk", "start"))  # fmt: skip
 

@@ -96,9 +96,25 @@ class Messages:
             hop_offset_s=_of_rows(plan.route, timeline.hop_offset_s, first),
         )  # fmt: skip
 
+    def shares(self, start_s: Float64, finish_s: Float64) -> tuple[Float64, Float64]:
+        """For each transfer its share, by bytes, of the time of its message: chunk after chunk."""
+        size = self.plan.size_bytes
+        sent = np.cumsum(size)
+        before = (sent - size)[self.first][self.of]
+        s_per_byte = (finish_s - start_s) / np.maximum(self.merged.size_bytes, 1)[self.of]
+        return start_s + (sent - size - before) * s_per_byte, start_s + (sent - before) * s_per_byte
+
     def arrivals(self, arrival_s: Float64) -> Float64:
         """float64[receivers] of the plan's transfers by those of its messages."""
         return _of_rows(self.merged.dst, arrival_s, self.of)
+
+
+def chunk_by_chunk(timeline: Timeline) -> Timeline:
+    """The timeline for pictures: the chunks of a message one after another, each for its share of the time."""
+    if (messages := messages_of(timeline.plan)) is None:
+        return timeline
+    start_s, finish_s = messages.shares(timeline.start_s, timeline.finish_s)
+    return replace(timeline, start_s=start_s, finish_s=finish_s)
 
 
 def _of_rows(lists: Ragged, values: Float64, rows: Int64) -> Float64:
@@ -136,7 +152,7 @@ def back_to_back(plan: Plan) -> Plan:
     messages = messages_of(plan)
     if messages is None:
         return plan
-    count, size = plan.transfer_count, plan.size_bytes
+    count = plan.transfer_count
     waits = messages.lists(plan.depends).take(messages.of)
     owner = np.concatenate((plan.depends.owners, waits.owners))
     value = np.concatenate((plan.depends.values.astype(np.int64), messages.last[waits.values]))
@@ -144,11 +160,7 @@ def back_to_back(plan: Plan) -> Plan:
     depends = Ragged.from_lengths(np.bincount(pairs // count, minlength=count), pairs % count)
     start_s, finish_s = plan.start_s, plan.finish_s
     if start_s is not None and finish_s is not None:
-        sent = np.cumsum(size)
-        before = (sent - size)[messages.first][messages.of]
-        seconds_a_byte = (finish_s - start_s) / messages.merged.size_bytes[messages.of]
-        begin_s, end_s = (sent - size - before) * seconds_a_byte, (sent - before) * seconds_a_byte
-        start_s, finish_s = start_s + begin_s, start_s + end_s
+        start_s, finish_s = messages.shares(start_s, finish_s)
     return replace(plan, message=None, depends=depends, start_s=start_s, finish_s=finish_s)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model.arrays import Float64, Int64
-from ..model.messages import message_count
+from ..model.messages import chunk_by_chunk, message_count
 from ..model.symmetric import SymmetricTimeline
 from ..model.timeline import Timeline
 from ..model.topology import KINDS
@@ -98,7 +98,7 @@ def page_data(timeline: Timeline, bounds: Sequence[Bound]) -> dict[str, Any]:
         "delivered": _delivered(drawn, images),
         "path": chain_over_planes(timeline) if uses_planes(plan) else critical_path(drawn),
         **planes_data(timeline),
-        "hops": hop_data(drawn, shown),
+        "hops": hop_data(chunk_by_chunk(drawn), shown),
     }
 
 

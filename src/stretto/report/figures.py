@@ -25,6 +25,7 @@ import numpy as np
 from ..formats import atomic_file, check_ending
 from ..model.errors import InputError, Unsupported
 from ..model.extras import require
+from ..model.messages import chunk_by_chunk
 from ..model.timeline import Timeline
 from ..model.topology import Topology
 from ..model.units import format_bandwidth, format_size, format_time
@@ -117,7 +118,7 @@ def links_figure(timeline: Timeline, bound_s: float) -> Figure:
     plan, net = timeline.plan, timeline.plan.topology
     use = timeline.link_use
     rows = [int(i) for i in np.sort(np.argsort(-use, kind="stable")[:MOST_ROWS]) if use[i] > 0]
-    begin, end = hop_times(timeline)
+    begin, end = hop_times(chunk_by_chunk(timeline))
     unit, _ = _unit(timeline.completion_s)
     sums = plan.op[plan.route.owners] != 0
     if (count := int(np.isin(plan.route.values, rows).sum())) > MOST_BARS:

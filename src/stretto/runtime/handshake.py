@@ -34,7 +34,7 @@ from .credentials import Credentials, Protection, contexts, keyed_context
 End = tuple[int, int]
 """The other end of a connection: a node, and the number of the subflow."""
 
-_MAGIC, _REFUSED, _OTHERS = b"stretto3", b"refused3", b"stretto"
+_MAGIC, _REFUSED, _OTHERS = b"stretto4", b"refused4", b"stretto"
 _HELLO = struct.Struct("!BBIB32s")  # after the magic: whether the secret was chosen, protection, node, subflow, number
 _NUMBER_BYTES = _PROOF_BYTES = 32
 _TLS_FIRST = b"\x16\x03"

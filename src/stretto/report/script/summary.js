@@ -41,6 +41,7 @@ function showWords(p) {
   $("curve-key").replaceChildren(...(beside() ? [keyOf(planName(p), "--accent"), keyOf(planName(beside()), "--warm")] : []));
   const many = p.h && p.h.count > 20000;
   $("rows-sub").textContent = (p.h ? "One row for each link, one bar for each transfer. Hover over a bar to see what it waits for (green) and what waits for it (red)." +
+    (p.messages < p.transfers ? " The chunks of a message stand side by side; all of them arrive at its end." : "") +
     (many ? ` Aggregated where several of the ${count(p.h.count)} hops fall on one pixel: the fuller its colour, the busier the link. Zoom in to see each transfer.` : "")
     : p.hops ? "Reading the transfers …" : `Aggregated: ${count(p.transfers)} transfers are too many for bars, so each row shows how busy its link is in ${p.binCount} slices of time.`) +
     (p.changes ? " A strip below a row: the link's bandwidth is lower than at first (red, the stronger the less is left) or higher (green)." : "");
