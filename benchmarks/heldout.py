@@ -25,8 +25,9 @@ from numpy.typing import NDArray
 from grid import add_cells, by, cells, mean, measured, show_worst, shown, summarise
 from heldout_networks import KINDS as NETWORKS
 from heldout_networks import some_ranks
-from stretto.model.topology import GIVEN, Topology
+from stretto.model.topology import Topology
 from stretto.model.units import parse_size, parse_time
+from stretto.model.variants import with_messages
 from stretto.topologies import load_topology
 
 WORST = 12
@@ -86,7 +87,7 @@ def network(name: str) -> tuple[Topology, NDArray[np.int32] | None]:
     rng = np.random.default_rng(int(rest.partition(":")[0]))
     net = replace(NETWORKS[kind](rng), name=name)
     if message:
-        net = replace(net, message_s=np.full(net.link_count, parse_time(message, "message")), message_basis=GIVEN)
+        net = with_messages(net, parse_time(message, "message"))
     return net, some_ranks(net, rng) if rest.endswith("some") else None
 
 

@@ -19,11 +19,11 @@ from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError, Unsupported
 from stretto.model.plan import Plan, make_plan
 from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
-from stretto.model.variants import costing, seen_by
+from stretto.model.variants import costing, seen_by, with_messages
 from stretto.planners import registered, run_planner
 from stretto.schedule.best import best
 from stretto.simulate import simulate
-from stretto.topologies import FABRIC_MESSAGE_S, SOCKET_MESSAGE_S, assume_messages, graphml, load_topology
+from stretto.topologies import FABRIC_MESSAGE_S, SOCKET_MESSAGE_S, assume_messages, compose, graphml, load_topology
 from stretto.topologies.files import topology_from_json
 from stretto.verify import verify
 
@@ -203,6 +203,32 @@ def test_a_cost_is_assumed_where_nothing_is_known():
         assert assume_messages(known) is known
     again = topology_from_json(json.loads(json.dumps(assumed.to_json())), "here")
     assert again.message_basis == "assumed" and np.array_equal(again.message_s, assumed.message_s)
+
+
+def test_switches_pass_packets_on_and_handle_no_messages():
+    spec = "h100:8?pod=4&oversubscription=2"
+    net = load_topology(spec)
+    between = net.is_switch[net.src] & net.is_switch[net.dst]
+    assert between.any() and not between.all()
+    for costs, message_s in ((load_topology(f"{spec}&message=20us"), 20e-6), (assume_messages(net), FABRIC_MESSAGE_S)):
+        assert costs.message_s.tolist() == np.where(between, 0.0, message_s).tolist()
+    # a router that stores handles messages
+    assert (load_topology("fattree:4?switches=store&message=2us").message_s == 2e-6).all()
+
+
+def test_composed_clusters_keep_links_between_switches_free():
+    server = with_messages(load_topology("h100:1?nics=nodes"), 3e-6)
+    net = compose(server, 8, "rails", pod=4)
+    passed = net.transit[net.src] & net.transit[net.dst]
+    assert passed.any() and not net.message_s[passed].any() and net.message_s[~passed].all()
+
+
+def test_bounds_count_messages_where_links_between_switches_are_free():
+    net = load_topology("h100:8?pod=4&message=20us")
+    assert not net.message_s.all()
+    for kind, size in (("allreduce", 1000), ("allgather", 64_000), ("alltoall", 1_000_000)):
+        best = bounds(net, Workload((make_collective(kind, net, size),)))[0]
+        assert best.kind == "messages" and best.seconds > 4 * 20e-6
 
 
 def test_processes_drop_what_was_only_assumed_and_keep_what_was_given():

@@ -24,7 +24,7 @@ from .cuts import as_bound
 from .exact import cuts_among_alike
 from .growth import GRAIN, MOST_STEPS, GrowthModel, growth_words
 from .latency import delayed_between_stores, path, weights
-from .messages import LEAST_SHARE
+from .messages import LEAST_SHARE, cost_at_ends
 from .model import Bound
 from .reach import least
 from .storing import LEAST_SHARE as LEAST_PAIR_SHARE
@@ -234,7 +234,7 @@ def _growth(blocks: Blocks, c: Collective, known_s: float) -> Bound | None:
         known_s: seconds after the start, another bound; where this one cannot be better it is not computed.
     """
     t, ranks = blocks.topology, blocks.ranks
-    if c.traits.held == "root" or t.reduces.any() or not t.message_s.all():
+    if c.traits.held == "root" or t.reduces.any() or not cost_at_ends(t):
         return None
     others = np.unique(blocks.symmetry.node_orbits[t.adds & ~ranks])
     adding = np.sort(np.concatenate((blocks.leads, others)))
@@ -274,7 +274,7 @@ def _storing(blocks: Blocks, c: Collective, known_s: float) -> Bound | None:
     size = c.size_bytes // (1 if c.traits.whole else len(c.ranks))
     out, into = (np.bincount(ends, t.bandwidth, t.node_count) for ends in (t.src, t.dst))
     narrowest = min(float(width[blocks.leads].min()) for width in (out, into))
-    if not t.message_s.all() or not narrowest or size / narrowest < LEAST_PAIR_SHARE * known_s:
+    if not cost_at_ends(t) or not narrowest or size / narrowest < LEAST_PAIR_SHARE * known_s:
         return None
     first, last = ends_of(t)
     found: list[tuple[float, int, int, float]] = []

@@ -33,6 +33,7 @@ from ..model.collective import Collective, Workload
 from ..model.topology import Topology
 from ..model.units import format_size, format_time
 from .latency import distances
+from .messages import cost_at_ends
 from .model import Bound
 
 STEPS = 600
@@ -54,7 +55,7 @@ def gathering_bound(topology: Topology, workload: Workload, from_s: float) -> Bo
     Args:
         from_s: seconds, another bound; this one is given only if it is larger.
     """
-    if topology.planes or topology.changes or topology.is_router.any() or not topology.message_s.all():
+    if topology.planes or topology.changes or topology.is_router.any() or not cost_at_ends(topology):
         return None
     found = [_of(topology, c, from_s - c.start_s) for c in workload.collectives]
     best = max((each for each in found if each is not None), key=lambda bound: bound.seconds, default=None)
@@ -72,7 +73,7 @@ def _of(topology: Topology, c: Collective, from_s: float) -> Bound | None:
     if best is None:
         return None
     seconds, v, size = best
-    cost = format_time(float(topology.message_s.min()))
+    cost = format_time(float(topology.message_s[topology.message_s > 0].min()))
     words = f"{format_size(size)} between {topology.names[v]} and many ranks, in messages of {cost} and their bytes"
     return Bound(c.start_s + seconds, "messages", words, (v,), ())
 

@@ -68,10 +68,8 @@ def growth_bound(topology: Topology, workload: Workload, from_s: float) -> Bound
         from_s: seconds, another bound; where this one cannot be better it is not computed.
     """
     sums = [c for each in workload.collectives if (c := each if each.reduces else _from_many(each)) is not None]
-    if not sums or topology.planes or topology.reduces.any() or not topology.message_s.all():
-        return None
     links, senders = np.flatnonzero(topology.adds[topology.dst]), np.flatnonzero(topology.adds)
-    if not len(links):
+    if not sums or topology.planes or topology.reduces.any() or not len(links) or not topology.message_s[links].all():
         return None
     near = distances(topology, 0.0)
     way_s = near[np.ix_(senders, topology.src[links])] + topology.latency_s[links]

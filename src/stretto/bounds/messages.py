@@ -24,6 +24,13 @@ LEAST_SHARE = 1e-3
 """Bytes of messages, as a share of the mean piece, below which a second set of bounds is not worth computing."""
 
 
+def cost_at_ends(topology: Topology) -> bool:
+    """Whether messages cost on all links at an end of which a node stores, if there are any."""
+    stores = topology.store_and_forward
+    ends = stores[topology.src] | stores[topology.dst]
+    return bool(ends.any() and topology.message_s[ends].all())
+
+
 def without_messages(topology: Topology, workload: Workload) -> tuple[Topology, Workload] | None:
     """The network and the workload whose bounds hold for the given ones, and where messages cost nothing.
 

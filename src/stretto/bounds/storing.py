@@ -28,6 +28,7 @@ from ..model.collective import Collective, Workload
 from ..model.topology import Topology
 from ..model.units import format_size
 from .latency import distances
+from .messages import cost_at_ends
 from .model import Bound
 
 LEAST_SHARE = 0.25
@@ -45,7 +46,7 @@ def storing_bound(topology: Topology, workload: Workload, from_s: float) -> Boun
     Args:
         from_s: seconds, the other bound.
     """
-    if topology.planes or not len(topology.message_s) or not topology.message_s.all():
+    if topology.planes or not cost_at_ends(topology):
         return None
     out, into = (np.bincount(at, topology.bandwidth, topology.node_count) for at in (topology.src, topology.dst))
     pairs = [(c, *_pairs(c)) for c in workload.collectives if len(c.piece_bytes) * len(c.ranks) <= MOST_ENTRIES]

@@ -115,6 +115,11 @@ class Topology:
         return f"<Topology {self.name}: {nodes}{sums}\n {self.link_count} directed links{planes}; {rates}{changes}>"
 
     @property
+    def knows_messages(self) -> bool:
+        """Whether it says what messages cost."""
+        return self.message_basis != UNKNOWN or bool(self.message_s.any())
+
+    @property
     def node_count(self) -> int:
         return len(self.kind)
 

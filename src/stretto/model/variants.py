@@ -10,6 +10,16 @@ from .arrays import Int64
 from .topology import ASSUMED, GIVEN, ROUTER, SWITCH, Topology
 
 
+def with_messages(topology: Topology, message_s: float) -> Topology:
+    """The network where each message costs this, seconds, on links at an end of which something handles messages.
+
+    That is an accelerator, or a router that stores: its software starts each message, which takes time. Switches, and
+    routers that routes lead through, pass on packets, and packets of many messages share a link between two of them.
+    """
+    passed = topology.transit[topology.src] & topology.transit[topology.dst]
+    return replace(topology, message_s=np.where(passed, 0.0, message_s), message_basis=GIVEN)
+
+
 def costing(topology: Topology, least_s: float) -> Topology:
     """The network where a message costs at least ``least_s`` on each link. A cost that is only assumed is dropped."""
     if topology.message_basis == ASSUMED:

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from ..model.errors import InputError, nearest, none_of
-from ..model.topology import ASSUMED, GIVEN, UNKNOWN, Topology, printable
+from ..model.topology import ASSUMED, Topology, printable
 from ..model.units import parse_time
+from ..model.variants import with_messages
 
 MOST_NODES = 100_000
 MOST_LINKS = 5_000_000
@@ -171,7 +172,7 @@ def _set_up(topology: Topology, settings: dict[str, Any], spec: str) -> Topology
     """The topology with the cost of a message, and with switches that sum, if its spec says so."""
     message_s, sharp = settings[MESSAGE.name], settings[SHARP.name]
     if message_s is not None:
-        topology = replace(topology, message_s=np.full(topology.link_count, message_s), message_basis=GIVEN)
+        topology = with_messages(topology, message_s)
     if sharp is None:
         return topology
     inside = np.array([site != "" for site in topology.sites]) | (sharp == "all")
@@ -187,10 +188,11 @@ def assume_messages(topology: Topology) -> Topology:
 
     This is for requests of people. The papers' networks, studies and benchmarks keep what they are given.
     """
-    if topology.message_basis != UNKNOWN or topology.message_s.any() or not topology.link_count:
+    if topology.knows_messages or not topology.link_count:
         return topology
     sockets = (topology.bandwidth < SOCKET_BANDWIDTH) | (topology.latency_s >= SOCKET_LATENCY_S)
-    return replace(topology, message_s=np.where(sockets, SOCKET_MESSAGE_S, FABRIC_MESSAGE_S), message_basis=ASSUMED)
+    fabric_s = with_messages(topology, FABRIC_MESSAGE_S).message_s
+    return replace(topology, message_s=np.where(sockets, SOCKET_MESSAGE_S, fabric_s), message_basis=ASSUMED)
 
 
 def parse_settings(known: tuple[Setting, ...], query: str, spec: str) -> dict[str, Any]:

@@ -221,7 +221,7 @@ def _add_place_links(
     draft: Ground, places: Topology, number: dict[int, list[Port]], near: dict[int, dict[int, float]]
 ) -> None:
     """Add the links of a topology: those of a host lead to its ports, others to the nodes of the draft."""
-    told = _messages_told(places)
+    told = places.knows_messages
     for link, (a, b) in enumerate(zip(places.src.tolist(), places.dst.tolist(), strict=True)):
         ends = [_dealt(number[v], near[v], other) if len(number[v]) > 1 else number[v] for v, other in ((a, b), (b, a))]
         for x, y in product(*ends):
@@ -303,8 +303,9 @@ def _finished(draft: Ground, rest: dict[str, Any], nets: Sequence[Topology], nam
         flag: np.concatenate([rest[flag], np.array([row[k] for row in own], dtype=np.bool_)])
         for k, flag in enumerate(("replicates", "transit", "reduces"))
     }
-    told = bool(draft.message_s) or any(map(_messages_told, nets))
-    own_s = [draft.message_s.get(ends, FABRIC_MESSAGE_S) for ends in draft.links]
+    told = bool(draft.message_s) or any(net.knows_messages for net in nets)
+    passed = flags["transit"].tolist()
+    own_s = [draft.message_s.get((a, b), 0.0 if passed[a] and passed[b] else FABRIC_MESSAGE_S) for a, b in draft.links]
     prices = [draft.usd_per_byte.get(ends, 0.0) for ends in draft.links]
     built = make_topology(
         name, draft.kinds, np.concatenate([rest["links"], more]), names=draft.names or None, sites=draft.sites,
@@ -314,11 +315,6 @@ def _finished(draft: Ground, rest: dict[str, Any], nets: Sequence[Topology], nam
     )  # fmt: skip
     check_connected(built, where)
     return built
-
-
-def _messages_told(net: Topology) -> bool:
-    """Whether a topology says what messages cost."""
-    return net.message_basis != UNKNOWN or bool(net.message_s.any())
 
 
 def _nearest(points: Sequence[tuple[float, float]]) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..model.errors import InputError
-from ..model.topology import KINDS, UNKNOWN, Topology
+from ..model.topology import KINDS, Topology
 from .attributes import cable, place
 from .values import named, shown, tag
 from .wan import Graph
@@ -96,7 +96,7 @@ def write(topology: Topology) -> str:
         known += [data(axes[0], repr(x)), data(axes[1], repr(y))] if x == x and y == y else []
         lines.append(f'<node id="n{v}">{"".join(known)}</node>')
     columns = (topology.src, topology.dst, topology.bandwidth, topology.latency_s, topology.message_s)
-    costs = topology.message_basis != UNKNOWN or topology.message_s.any()
+    costs = topology.knows_messages
     for a, b, width, delay, message_s in zip(*(c.tolist() for c in columns), strict=True):
         known = [data("bandwidth_Bps", repr(width)), data("latency_s", repr(delay))]
         known += [data("message_s", repr(message_s))] * bool(costs)

@@ -17,6 +17,7 @@ from ..model.arrays import Int64
 from ..model.errors import InputError
 from ..model.topology import SWITCH, Topology
 from ..model.units import parse_bandwidth
+from . import FABRIC_MESSAGE_S
 from .pcie import PCIE_LATENCY_S
 
 MOST_NICS = 4096
@@ -150,7 +151,8 @@ def _with_nics(topology: Topology, count: int, bandwidth: float) -> Topology:
     ways = len(nodes) * 2
     more: dict[str, Any] = {
         "src": [*nodes, *nic], "dst": [*nic, *nodes], "bandwidth": np.full(ways, bandwidth),
-        "latency_s": np.full(ways, PCIE_LATENCY_S), "message_s": np.zeros(ways),
+        "latency_s": np.full(ways, PCIE_LATENCY_S),
+        "message_s": np.full(ways, FABRIC_MESSAGE_S if topology.knows_messages else 0.0),
         "usd_per_byte": np.zeros(ways), "kind": np.full(count, SWITCH),
         "xy": topology.xy[first] * 1.3, **{flag: np.full(count, flag == "transit") for flag in _FLAGS},
     }  # fmt: skip

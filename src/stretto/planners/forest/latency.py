@@ -12,7 +12,6 @@ and a tree deeper. Larger parts lose less of a link's bandwidth to messages, sma
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
@@ -23,6 +22,7 @@ from ...model.arrays import Float64, Int64
 from ...model.collective import Collective
 from ...model.topology import Topology
 from ...model.variants import seen_by
+from ...schedule.cutting import powers_up_to
 from ...schedule.effort import Budget
 from .division import SHARE_UNITS, divide_data, fastest_rates, largest
 from .forest import Forest
@@ -178,15 +178,18 @@ class Pool:
         return self.trees.take(rows).divided(amounts.tolist(), self.root_share)
 
 
-def promising_part_count(topology: Topology, c: Collective, forest: Forest) -> float:
-    """The number of parts, about, with which the plan of a forest ends first where messages cost.
+def promising_part_count(topology: Topology, c: Collective, forest: Forest, most: float) -> float:
+    """The power of two of parts, up to ``most``, with which the plan of a forest ends first where messages cost, about.
 
-    Halving that number would add as much time on the way through the trees as it saves in messages on the busiest link.
+    A plan takes as long as the busiest link, with a message for each part, and as a part takes through the trees.
     """
     tree, link = forest.uses
     carried = np.bincount(link, np.array(forest.share, dtype=np.float64)[tree], topology.link_count)
-    busiest = int((carried / topology.bandwidth).argmax())
-    message_s = float(carried[busiest] * topology.message_s[busiest])
     fluid, whole = (LinkUses.of(topology, forest, size) for size in (0.0, float(c.size_bytes)))
-    through_s = float((whole.opens_s + whole.closes_s).max() - (fluid.opens_s + fluid.closes_s).max())
-    return max(1.0, math.sqrt(max(through_s, 0.0) / message_s)) if message_s > 0 else math.inf
+    through_s = max(float((whole.opens_s + whole.closes_s).max() - (fluid.opens_s + fluid.closes_s).max()), 0.0)
+
+    def ends_s(parts: float) -> float:
+        busy_s = carried * (c.size_bytes / topology.bandwidth + parts * topology.message_s)
+        return float(busy_s.max()) + through_s / parts
+
+    return min(powers_up_to(2 * most), key=ends_s)

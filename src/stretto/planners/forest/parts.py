@@ -6,8 +6,6 @@ parts need more messages on each link. Estimates tell which numbers of parts are
 
 from __future__ import annotations
 
-import math
-
 from ...model.collective import Collective
 from ...model.plan import Plan
 from ...model.topology import Topology
@@ -40,7 +38,7 @@ def choices_by_parts(
     quickest = min(packed, key=lambda forest: forest.seconds_per_byte(topology))
     finest = TRANSFER_COUNTS[-1] * len(quickest.share) / quickest.transfer_count(topology)
     finest = max(min(finest, float(c.size_bytes)), 1.0)  # a part has a byte at least
-    middle = 2.0 ** round(math.log2(min(promising_part_count(topology, c, quickest), finest)))
+    middle = promising_part_count(topology, c, quickest, finest)
     pool = Pool.grown(topology, c, packed, c.size_bytes / middle, most)
     if pool is None:
         return []
