@@ -24,7 +24,8 @@ def test_transfers_of_one_link_each_start_as_if_their_links_were_routes(seed):
         seconds, latency, release, successors.offsets, successors.values.astype(np.int64), waits
     )
     rank = rng.permutation(n)
-    routes = kernel_dispatch.Routes(np.arange(n + 1), link, np.zeros(n), np.ones(n), link)
+    alike = np.unique(10 * link + seconds, return_inverse=True)[1].reshape(-1)
+    routes = kernel_dispatch.Routes(np.arange(n + 1), link, np.zeros(n), np.ones(n), link, alike)
     expected = kernel_dispatch.schedule(rank, jobs, routes, links)
     assert kernel_dispatch.schedule_single_links(rank, jobs, link, links).tolist() == expected.tolist()
 
@@ -35,7 +36,7 @@ def test_routes_have_the_same_number_only_where_all_links_agree():
     assert route_numbers(Ragged.of(routes)).tolist() == [3, 0, 3, 2, 1, 0]
 
 
-def scheduled(seconds, hops, release=None):
+def scheduled(seconds, hops, release=None, alike=None):
     """Starts of transfers in order of rank; ``hops`` has for each the link, the delay and the share of each hop."""
     n, flat = len(seconds), [hop for route in hops for hop in route]
     link, delay, share = (np.array(column) for column in zip(*flat, strict=True))
@@ -46,8 +47,35 @@ def scheduled(seconds, hops, release=None):
         np.array(seconds, dtype=float), np.zeros(n), release, none, none[:0], np.zeros(n, dtype=np.int64)
     )
     offsets = np.cumsum([0, *map(len, hops)])
-    routes = kernel_dispatch.Routes(offsets, link, delay.astype(float), share.astype(float), queue)
+    alike = np.arange(n) if alike is None else alike
+    routes = kernel_dispatch.Routes(offsets, link, delay.astype(float), share.astype(float), queue, alike)
     return kernel_dispatch.schedule(np.arange(n), jobs, routes, int(link.max()) + 1).tolist()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_transfers_that_are_alike_go_by_rank_and_links_are_never_overfull(seed):
+    rng = np.random.default_rng(seed)
+    routes = [
+        [(int(link), 0.1 * place, float(rng.uniform(0.2, 1))) for place, link in enumerate(rng.permutation(5)[:3])]
+        for _ in range(6)
+    ]
+    kind, seconds, release = rng.integers(0, 6, 90), rng.uniform(1, 3, 6), rng.uniform(0, 30, 90)
+    hops = [routes[k] for k in kind]
+    start = np.array(scheduled(seconds[kind], hops, release, kind))
+    assert (start >= release).all()
+    uses = [
+        (link, start[k] + delay, seconds[kind[k]], share) for k, hop in enumerate(hops) for link, delay, share in hop
+    ]
+    for link, begin, _, _ in uses:
+        # a link is fullest where some transfer begins to use it
+        level = sum(share for e, s, length, share in uses if e == link and s <= begin + 1e-9 < s + length - 1e-9)
+        assert level <= 1 + 1e-9
+    for k in range(6):
+        mine = np.flatnonzero(kind == k)
+        assert all(start[a] <= start[b] for a in mine for b in mine if a < b and release[a] <= release[b])
+    # what is alike is looked at together, which ends about when looking at each by itself does
+    each = np.array(scheduled(seconds[kind], hops, release))
+    assert start.max() <= 1.1 * each.max()
 
 
 def test_transfers_to_slow_links_share_a_fast_one():

@@ -1,8 +1,9 @@
 """List schedules: a link that falls free carries the most urgent of the transfers that wait for it.
 
 A transfer is as fast as the slowest link of its route. Of a faster link it takes a share, and others take the rest.
-Each waiting transfer is in the heap of one busy link of its route, so that an event looks at few transfers. A link has
-a heap for each delay after which transfers would use it: what cannot use it in a second may do so at once.
+Transfers that are alike, over the same route and as long, wait for the same: of each such kind only the first one is
+looked at. A kind waits for one busy link of its route, so that an event looks at few kinds. A link has a heap for each
+delay after which transfers would use it: what cannot use it in a second may do so at once.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Routes(NamedTuple):
     delay_s: Float64  # float64[links], how much later than the transfer starts each link carries its first byte
     share: Float64  # float64[links], the part of the link that the transfer takes, at most 1
     queue: Int64  # int64[links], a number for each link and delay
+    alike: Int64  # int64[transfers], a number for each route and time that a transfer takes
 
 
 FULL = 1 + 1e-12
@@ -51,16 +53,27 @@ def schedule(rank: Int64, jobs: Jobs, routes: Routes, link_count: int) -> Float6
         rank: int64[transfers], a permutation; of the transfers that wait for a link the lowest rank goes first.
     """
     seconds, latency_s, release_s, successor_offsets, successors, predecessor_count = jobs
-    offsets, links, delay_s, share, queue = routes
-    n, queues = len(rank), int(queue.max()) + 1
+    offsets, links, delay_s, share, queue, alike = routes
+    n, queues, kinds = len(rank), int(queue.max()) + 1, int(alike.max()) + 1
     start = np.zeros(n)
     ready = release_s.copy()
     missing = predecessor_count.copy()
-    by_rank, base = np.empty_like(rank), np.zeros(queues + 1, dtype=np.int64)
+    by_rank = np.empty_like(rank)
     by_rank[rank] = np.arange(n)
-    base[1:] = np.cumsum(np.bincount(queue, minlength=queues))  # where each heap begins
-    heap = np.empty(len(links), dtype=np.int64)
-    size = np.zeros(queues, dtype=np.int64)
+    # the ranks of each kind that wait, a heap
+    first_rank = np.zeros(kinds + 1, dtype=np.int64)
+    first_rank[1:] = np.cumsum(np.bincount(alike, minlength=kinds))
+    waiting, count = np.empty(n, dtype=np.int64), np.zeros(kinds, dtype=np.int64)
+    # the kinds that wait for each link, a heap by their lowest rank; where each kind waits, and its place there
+    base = np.zeros(queues + 1, dtype=np.int64)
+    some = np.empty(kinds, dtype=np.int64)
+    some[alike] = np.arange(n)
+    for kind in range(kinds):
+        for i in range(offsets[some[kind]], offsets[some[kind] + 1]):
+            base[queue[i] + 1] += 1
+    base = np.cumsum(base)
+    heap, size = np.empty(base[queues], dtype=np.int64), np.zeros(queues, dtype=np.int64)
+    waits_for, place, lowest = np.full(kinds, -1, dtype=np.int64), np.zeros(kinds, dtype=np.int64), np.zeros_like(count)
     # how full each link is, a list of steps in the order of time: two entries for each hop of each route
     first, step_of = np.full(link_count, -1, dtype=np.int64), np.full(queues, -1, dtype=np.int64)
     after = np.full(2 * len(links), -1, dtype=np.int64)
@@ -76,10 +89,19 @@ def schedule(rank: Int64, jobs: Jobs, routes: Routes, link_count: int) -> Float6
         now, event = heappop(events)
         slack = 1e-12 * now
         if event < n:
-            i = offsets[event]
+            kind, i = alike[event], offsets[event]
+            _add(waiting, first_rank[kind], count[kind], rank[event])
+            count[kind] += 1
+            lowest[kind] = waiting[first_rank[kind]]
+            q = waits_for[kind]
+            if q >= 0:
+                _rise(heap, base[q], place[kind], lowest, place)
+                continue
             q, link = queue[i], links[i]
-            _add(heap, base[q], size[q], rank[event])
+            waits_for[kind] = q
+            heap[base[q] + size[q]], place[kind] = kind, size[q]
             size[q] += 1
+            _rise(heap, base[q], place[kind], lowest, place)
             step = _advance(step_of, q, now + delay_s[i], first[link], after, at)
             later = _fit(now + delay_s[i], seconds[event], share[i], slack, step, after, at, level) - delay_s[i]
             _wake(q, max(now, later), wake, events, n)
@@ -89,9 +111,8 @@ def schedule(rank: Int64, jobs: Jobs, routes: Routes, link_count: int) -> Float6
             continue
         wake[q] = np.inf
         while size[q] > 0:
-            k = by_rank[heap[base[q]]]
-            _take(heap, base[q], size[q])
-            size[q] -= 1
+            kind = heap[base[q]]
+            k = by_rank[lowest[kind]]
             blocked, until = -1, now
             for i in range(offsets[k], offsets[k + 1]):
                 link = links[i]
@@ -99,14 +120,27 @@ def schedule(rank: Int64, jobs: Jobs, routes: Routes, link_count: int) -> Float6
                 later = _fit(now + delay_s[i], seconds[k], share[i], slack, step, after, at, level) - delay_s[i]
                 if later > now + slack and (blocked < 0 or queue[i] == q):
                     blocked, until = queue[i], later
+            if blocked == q:
+                _wake(q, until, wake, events, n)
+                break
+            if blocked < 0:
+                start[k] = now
+                _take(waiting, first_rank[kind], count[kind])
+                count[kind] -= 1
+                lowest[kind] = waiting[first_rank[kind]]
+            if blocked >= 0 or count[kind] == 0:
+                size[q] -= 1
+                heap[base[q]] = heap[base[q] + size[q]]
+                place[heap[base[q]]] = 0
+                waits_for[kind] = blocked
+            if size[q] > 0:
+                _sink(heap, base[q], size[q], lowest, place)
             if blocked >= 0:
-                _add(heap, base[blocked], size[blocked], rank[k])
+                heap[base[blocked] + size[blocked]], place[kind] = kind, size[blocked]
                 size[blocked] += 1
+                _rise(heap, base[blocked], place[kind], lowest, place)
                 _wake(blocked, until, wake, events, n)
-                if blocked == q:
-                    break
                 continue
-            start[k] = now
             for i in range(offsets[k], offsets[k + 1]):
                 _reserve(
                     i, links[i], step_of[queue[i]], now + delay_s[i], seconds[k], share[i], first, after, at, level
@@ -248,6 +282,31 @@ def _insert(step: int, before: int, link: int, first: Int64, after: Int64) -> No
         after[step], first[link] = first[link], step
     else:
         after[step], after[before] = after[before], step
+
+
+def _rise(heap: Int64, base: int, i: int, key: Int64, place: Int64) -> None:
+    """Move the entry at place ``i`` of a heap, which begins at ``base``, up to where its key belongs."""
+    own = heap[base + i]
+    while i > 0 and key[heap[base + (i - 1) // 2]] > key[own]:
+        heap[base + i] = heap[base + (i - 1) // 2]
+        place[heap[base + i]] = i
+        i = (i - 1) // 2
+    heap[base + i], place[own] = own, i
+
+
+def _sink(heap: Int64, base: int, size: int, key: Int64, place: Int64) -> None:
+    """Move the first entry of a heap down to where its key belongs."""
+    own, i = heap[base], 0
+    while 2 * i + 1 < size:
+        child = 2 * i + 1
+        if child + 1 < size and key[heap[base + child + 1]] < key[heap[base + child]]:
+            child += 1
+        if key[heap[base + child]] >= key[own]:
+            break
+        heap[base + i] = heap[base + child]
+        place[heap[base + i]] = i
+        i = child
+    heap[base + i], place[own] = own, i
 
 
 def _add(heap: Int64, base: int, size: int, value: int) -> None:

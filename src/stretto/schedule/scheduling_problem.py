@@ -180,7 +180,7 @@ class SchedulingProblem:
         )  # fmt: skip
         if len(links) == len(order):
             return at_speed(kernel_dispatch.schedule_single_links, work)(rank, jobs, links, self.link_count)
-        routes = Routes(self.route.offsets, links, self.hop_delay, self.hop_share, self.queue)
+        routes = Routes(self.route.offsets, links, self.hop_delay, self.hop_share, self.queue, self.alike)
         return at_speed(kernel_dispatch.schedule, work)(rank, jobs, routes, self.link_count)
 
     @cached_property
@@ -188,6 +188,15 @@ class SchedulingProblem:
         """int64[links of routes], a number for each link and delay."""
         delay = np.unique(self.hop_delay, return_inverse=True)[1].reshape(-1)
         number: Int64 = np.unique(delay * self.link_count + self.route.values, return_inverse=True)[1].reshape(-1)
+        return number
+
+    @cached_property
+    def alike(self) -> Int64:
+        """int64[transfers], the same number for those over the same links that take as long, and as much of these."""
+        number = route_numbers(self.route).astype(np.int64)
+        for column in (self.seconds, self.route.reduced(np.add, self.hop_share)):
+            values = np.unique(column, return_inverse=True)[1].reshape(-1)
+            number = np.unique(number * (int(values.max(initial=0)) + 1) + values, return_inverse=True)[1].reshape(-1)
         return number
 
     @cached_property
