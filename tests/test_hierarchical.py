@@ -75,6 +75,23 @@ def test_a_gather_of_small_pieces_takes_a_third_of_what_messages_of_one_piece_ta
     assert simulate(plan).completion_s < 1.6 * bounds(net, plan.workload)[0].seconds
 
 
+@pytest.mark.parametrize(("kind", "size", "times"), [("allgather", 64_000, 1.1), ("alltoall", 1_000_000, 2.1)])
+def test_messages_of_a_step_share_the_links_between_switches(kind, size, times):
+    net = load_topology("fattree:4?message=20us")
+    plan = run_planner("hierarchical", net, work(net, kind, size))
+    assert plan.sharing == "timed" and verify(plan).ok
+    bound_s = bounds(net, plan.workload)[0].seconds
+    assert simulate(plan).completion_s < times * bound_s
+    one_by_one = replace(plan, sharing="ready-order", start_s=None, finish_s=None)
+    assert simulate(one_by_one).completion_s > 1.5 * simulate(plan).completion_s
+
+
+def test_auto_asks_it_first_where_messages_cost_and_bandwidth_decides():
+    net = load_topology("h100:4?message=20us")
+    tried = run_planner("auto", net, work(net, "allgather", 1_000_000_000)).meta["tried"]
+    assert "hierarchical" in [t["planner"] for t in tried if "completion_s" in t][:3]
+
+
 def test_auto_asks_it_where_messages_cost_alone():
     for spec, asked in (("star:8?message=20us", True), ("star:8?message=0", False)):
         net = load_topology(spec)

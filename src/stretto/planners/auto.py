@@ -339,8 +339,9 @@ class _Case:
         places = (
             candidate.collectives_from > 1,
             leads and candidate.by_ranks,
-            leads and candidate.fills_links and self.wide,
+            leads and (candidate.fills_links or candidate.few_messages) and self.wide,
             not candidate.leads and steps <= EARLY_SHARE * self.budget.steps,
+            leads and candidate.few_messages,
             leads and not candidate.fills_links and steps <= REQUIRED_TIMES * self.budget.steps,
             leads,
             True,

@@ -15,26 +15,30 @@ from ..model.messages import numbered
 from ..model.plan import Plan
 from .best import best
 from .cutting import is_too_fine, messages_cost, powers_up_to
+from .in_steps import timed_in_steps
 
 MOST_TRIED = 200_000
 """Transfers up to which every number of messages is tried; of longer plans only one message a step, and one a chunk.
 The simulator takes 0.1 s of CPU for 200,000 transfers."""
 
 
-def in_messages(plan: Plan) -> Plan:
+def in_messages(plan: Plan, timed: bool = False) -> Plan:
     """A plan in ready-order with the chunks that a step sends from one rank to another in as few messages as pay.
 
     Args:
         plan: its groups are the steps; in a step, what goes from one rank to another stands together.
+        timed: whether messages may have times, too, with which those of a step share links (:mod:`.in_steps`).
     """
     if plan.group is None or plan.topology.planes or not messages_cost(plan.topology) or not plan.transfer_count:
         return plan
+    timed = timed and bool((plan.route.lengths > 1).any())
     run = numbered(plan.group, plan.src, plan.dst.values)
     longest = int(np.bincount(run).max())
     counts = powers_up_to(longest) if plan.transfer_count <= MOST_TRIED else [1.0][: longest - 1]
     plans: list[Plan] = []
     for count in map(int, counts):
-        plans.append(replace(plan, message=_in_parts(run, count)))
+        several = replace(plan, message=_in_parts(run, count))
+        plans.append(best([several, timed_in_steps(several)]) if timed else several)
         if is_too_fine(plans):
             break
     return best([*plans, plan])

@@ -54,7 +54,10 @@ def _refusal(topology: Topology, workload: Workload) -> str | None:
     messages=True,
     serves=_refusal,
     auto=Candidate(
-        per_delivery(30, first=5_000), leads=True, asked=lambda r: r.several_chunks and messages_cost(r.topology)
+        per_delivery(30, first=5_000),
+        leads=True,
+        few_messages=True,
+        asked=lambda r: r.several_chunks and messages_cost(r.topology),
     ),
 )
 def hierarchical(request: Request) -> Plan:
@@ -68,7 +71,7 @@ def hierarchical(request: Request) -> Plan:
     algorithms = list(_algorithms(request.topology, c, ways))
     plans = []
     for algorithm in sorted(algorithms, key=lambda a: _in_turn_s(a, request.topology, c, ways))[:PLANNED]:
-        plan = plan_algorithm(algorithm, request, ways)
+        plan = plan_algorithm(algorithm, request, ways, timed=True)
         plans.append(plan.noted(plan.meta | {"algorithm": algorithm.summary}))
     return best(plans)
 

@@ -129,8 +129,12 @@ def routes_from(topology: Topology, source: int, metric: str, target: int | None
     return routes
 
 
-def plan_algorithm(algorithm: Algorithm, request: Request, ways: Ways | None = None) -> Plan:
-    """The transfers of an algorithm over shortest routes, or over the first plane."""
+def plan_algorithm(algorithm: Algorithm, request: Request, ways: Ways | None = None, timed: bool = False) -> Plan:
+    """The transfers of an algorithm over shortest routes, or over the first plane.
+
+    Args:
+        timed: whether messages may have times, with which those of a step share links.
+    """
     topology, lowered = request.topology, lower(algorithm, request.workload)
     rows = len(lowered.chunk)
     more: dict[str, Any] = {}
@@ -145,7 +149,7 @@ def plan_algorithm(algorithm: Algorithm, request: Request, ways: Ways | None = N
         topology, lowered.workload, "ready-order", chunk=lowered.chunk, src=lowered.src, op=lowered.op,
         dst=Ragged.single(lowered.dst), route=route, depends=lowered.depends, group=lowered.group, **more,
     )  # fmt: skip
-    return in_messages(plan) if request.several_chunks else plan
+    return in_messages(plan, timed) if request.several_chunks else plan
 
 
 def _turns(topology: Topology, src: Int32, dst: Int32, group: Int32) -> Turns:
