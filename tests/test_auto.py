@@ -202,7 +202,8 @@ def test_a_search_that_takes_longer_than_another_planner_is_not_asked_first():
     # each link of the star is shared by 249 pairs, and a matching looks at all of them for each piece
     net = load_topology("star:250?message=2us")
     net = replace(net, bandwidth=net.bandwidth * np.linspace(1, 2, net.link_count))
-    plan = run_planner("auto", net, Workload((make_collective("alltoall", net, 10**5),)), effort="quick")
+    request = Workload((make_collective("alltoall", net, 10**5),))
+    plan = run_planner("auto", net, request, effort="quick", several_chunks=False)
     assert planned_by(plan)[0] == "paths"
 
 

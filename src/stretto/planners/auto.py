@@ -20,6 +20,7 @@ from ..model.collective import Workload
 from ..model.errors import InputError, StrettoError, Unsupported
 from ..model.kinds import EVERY_KIND
 from ..model.memory import TRANSFER_BYTES
+from ..model.messages import messages_of
 from ..model.plan import Plan
 from ..model.rows import ends_at_nodes
 from ..model.symmetric import SymmetricPlan
@@ -44,11 +45,9 @@ PLANNING_SHARE = 0.9
 EARLY_SHARE = 0.1
 """Share of the effort up to which a planner takes little. By benchmarks/sweep.py 0.2 is as good."""
 
-CHUNKS_POWER = 0.5
-"""A plan whose messages carry several chunks, and which handles twice as many chunks as the best one without, must end
-sooner by the root of two. Completions do not count what chunks cost hosts: by 1.5 times the chunks six processes on two
-busy cores took 1.2 times as long where on paper they end 6 % sooner (AllToAll of 64 KB on the ring of six,
-benchmarks/message_chunks.py)."""
+CHUNK_SHARE = 0.1
+"""What a further chunk of a message costs a host, as a share of what a message costs: 3 to 5 of 50 us in Python's loop,
+next to nothing in the compiled one (benchmarks/message_chunks.py). Completions do not count it."""
 
 BANDWIDTH_DECIDES = 0.5
 """Share of the lower bound that is not latency, nor what messages cost, from which bandwidth decides. By
@@ -129,7 +128,7 @@ def auto(request: Request) -> Plan:
         answers = _with_finer_parts(case, turns, answers, best.preference_s)
     if not case.several and request.several_chunks and (request.target is None or request.target.several_chunks):
         answers = [*answers, *_in_messages(answers, case)]
-    best = _worth_its_chunks(answers)
+    best = min(answers, key=_with_handling)
     plan = best.plan
     assert plan is not None, "one answered"
     if not case.several and not isinstance(plan, SymmetricPlan) and plan.message is None:
@@ -165,23 +164,15 @@ def _in_messages(answers: Sequence[Answer], case: _Case) -> Iterator[Answer]:
             yield ask(answer.name, partial(replace, several), case.score_s, case.exposed_s)
 
 
-def _worth_its_chunks(answers: Sequence[Answer]) -> Answer:
-    """The answer that is preferred. One whose messages carry several chunks must be worth what these cost hosts: where
-    it sends more chunks than the best answer without such messages, it must end sooner by ``CHUNKS_POWER``."""
-    best = min(answers, key=lambda answer: answer.preference_s)
-    alone = [answer for answer in answers if answer.plan is not None and answer.plan.message is None]
-    if best.plan is None or best.plan.message is None or not alone:
-        return best
-    plain = min(alone, key=lambda answer: answer.preference_s)
-    assert plain.plan is not None, "it has one"
-
-    def sooner_s(answer: Answer) -> float:
-        assert answer.plan is not None and plain.plan is not None, "both have one"
-        sent, sent_plain = (int(ends_at_nodes(plan).sum()) for plan in (answer.plan, plain.plan))
-        return float(answer.preference_s * max(sent / max(sent_plain, 1), 1.0) ** CHUNKS_POWER)
-
-    with_messages = [answer for answer in answers if answer.plan is not None and answer.plan.message is not None]
-    return min([plain, *with_messages], key=sooner_s)
+def _with_handling(answer: Answer) -> float:
+    """What an answer is preferred by, seconds, with what its hosts do for further chunks of messages."""
+    plan = answer.plan
+    messages = None if plan is None else messages_of(plan)
+    if plan is None or messages is None:
+        return answer.preference_s
+    costs_s = plan.topology.message_s[plan.topology.message_s > 0]
+    further = (ends_at_nodes(plan) - ends_at_nodes(messages.merged)).max()
+    return answer.preference_s + CHUNK_SHARE * float(costs_s.mean()) * int(further)
 
 
 def _with_finer_parts(case: _Case, turns: Sequence[_Turn], answers: Sequence[Answer], best_s: float) -> list[Answer]:
