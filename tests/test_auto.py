@@ -191,6 +191,13 @@ def test_a_candidate_that_does_not_fit_the_effort_is_not_asked():
     assert refused["scale-ccl"] == NO_EFFORT
 
 
+def test_a_plan_alike_for_all_ranks_that_is_far_from_a_tight_bound_is_not_enough():
+    net = load_topology("torus:11x11")
+    plan = run_planner("auto", net, Workload((make_collective("alltoall", net, 10**8),)), effort="quick")
+    assert planned_by(plan)[:2] == ["symmetric", "paths"] and plan.meta["chosen"] == "paths"
+    assert simulate(plan).completion_s < 1.02 * bounds(net, plan.workload)[0].seconds
+
+
 def test_a_search_leaves_work_for_a_planner_that_fills_links_where_bandwidth_counts():
     net = load_topology("h100:4")
     request = Workload((make_collective("allreduce", net, 10**6),))

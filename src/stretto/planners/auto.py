@@ -39,6 +39,11 @@ from .run import plan_by, refusal_of
 NEAR = 1.005
 """A plan that takes at most this many times the lower bound is good enough."""
 
+FAR, BYTES_ALONE = 1.1, 0.9
+"""A plan that is alike for all ranks suffices if it takes at most ``FAR`` times the lower bound, where the bound is
+tight: where bandwidth decides, and at least ``BYTES_ALONE`` of a message's time is that of its bytes. AllToAll on
+torus:16x16 ends at 1.00 of the bound by ``paths``, by ``symmetric`` at 1.16."""
+
 PLANNING_SHARE = 0.9
 """Share of the effort that candidates may spend; the rest is for the bound and for the choice."""
 
@@ -118,7 +123,7 @@ def auto(request: Request) -> Plan:
         share = budget.within(part if follows else budget.left)
         own = replace(request, budget=share, progress=None)
         answer = _ask(turn.name, own, turn.steps, case)
-        led = led or (answer.plan is not None and turn.suffices)
+        led = led or (answer.plan is not None and turn.suffices and answer.likely_s <= turn.far_s)
         answers.append(answer)
         if answer.plan is not None and (best is None or answer.preference_s < best.preference_s):
             best = answer
@@ -263,7 +268,8 @@ class _Turn:
     name: str
     steps: float  # what it takes, at least
     leads: bool  # it is asked whatever it takes while none has made a plan that suffices
-    suffices: bool  # whether its plan is one
+    suffices: bool  # whether its plan is one,
+    far_s: float  # if it ends by then, seconds
     cuts: bool  # whether it cuts pieces as it needs
     share: float  # of the effort that is left it spends no more while another one that leads follows
     place: tuple[object, ...]
@@ -342,4 +348,7 @@ class _Case:
         rooted = any(c.traits.rooted for c in self.request.workload.collectives)
         fits = self.wide and not (rooted and messages_cost(self.request.topology))
         suffices = leads and (fits or not candidate.by_ranks)
-        return _Turn(entry.name, steps, leads, suffices, entry.cuts, share, (places.index(True), steps, entry.name))
+        tight = self.wide and share_of_bytes(self.request.topology, self.request.workload) >= BYTES_ALONE
+        far_s = FAR * self.bound_s if tight and candidate.by_ranks else inf
+        place = (places.index(True), steps, entry.name)
+        return _Turn(entry.name, steps, leads, suffices, far_s, entry.cuts, share, place)
