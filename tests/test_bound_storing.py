@@ -14,6 +14,7 @@ from stretto.bounds import bounds
 from stretto.bounds.storing import storing_bound
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import Unsupported
+from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
@@ -59,6 +60,18 @@ def test_no_plan_is_sooner(seed, cost_us, chunks):
         except Unsupported:
             continue
         assert found is None or simulate(plan).completion_s >= found.seconds * (1 - 1e-9)
+
+
+def test_what_costs_more_behind_a_switch_does_not_come_on_top_of_slow_bytes():
+    """A message is as long as the slowest of its links: its cost and its bytes there, not the largest of each."""
+    # from gpu0 the bytes decide, from the switch to gpu1, which stores them for gpu2, the cost of messages
+    links = [(0, 3, 1e9, 0.0), (3, 1, 1e11, 0.0), (1, 2, 1e11, 0.0)]
+    net = make_topology("uneven", [ACCELERATOR] * 3 + [SWITCH], links, message_s=np.array([1e-6, 10e-6, 10e-6]))
+    work = Workload((make_collective("multicast", net, 10_000, root=0, receivers=[2]),))
+    whole_s = (1e-6 + 1e-5) + (1e-5 + 1e-7)  # in one message
+    assert simulate(run_planner("shortest-path", net, work)).completion_s == pytest.approx(whole_s)
+    found = storing_bound(net, work, 0.0)
+    assert found is not None and found.seconds <= whole_s
 
 
 def test_what_others_share_is_left_to_other_bounds():

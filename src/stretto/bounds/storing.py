@@ -149,10 +149,16 @@ def ways(topology: Topology, far: Callable[[Topology, float], Float64], start: I
 
 
 def _largest(topology: Topology, charged: Float64) -> tuple[Float64, Float64]:
-    """float64[nodes] each: the most that the first message from a node, and the last one to it, is charged."""
+    """float64[nodes] each: the most that the first message from a node, and the last one to it, is charged.
+
+    A way is charged for its first message what the link costs over which this comes to a node that stores. If that link
+    costs more than the first one, by a difference d, only the cost of the first one surely comes on top of the bytes.
+    As half of what is given here counts, it is larger by d then.
+    """
     stores = topology.store_and_forward
     behind = charged[~stores[topology.src] & stores[topology.dst]].max(initial=0.0)
+    through = behind + np.maximum(behind - charged, 0.0)
     first, last = np.zeros(topology.node_count), np.zeros(topology.node_count)
-    np.maximum.at(first, topology.src, np.where(stores[topology.dst], charged, behind))
+    np.maximum.at(first, topology.src, np.where(stores[topology.dst], charged, through))
     np.maximum.at(last, topology.dst, charged)
     return first, last
