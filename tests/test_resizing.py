@@ -9,13 +9,15 @@ import pytest
 
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import Unsupported
+from stretto.model.messages import message_count
 from stretto.model.rows import ends_at_nodes
 from stretto.model.targets import TARGETS
+from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
 from stretto.planners import registry, run_planner
 from stretto.planners.run import plan_by
 from stretto.schedule.best import completion_s
 from stretto.schedule.effort import Budget
-from stretto.schedule.resizing import timed_again
+from stretto.schedule.resizing import tapered, timed_again
 from stretto.topologies import assume_messages, load_topology
 from stretto.verify import verify
 
@@ -69,3 +71,36 @@ def test_a_plan_that_is_made_again_gets_the_effort_of_the_first(monkeypatch):
         run_planner("halves", net, work, effort="quick", target=replace(TARGETS["nccl-p2p"], messages=4))
     assert len(steps) > 1
     assert set(steps) == {steps[0]}
+
+
+def uneven(message_s: float):
+    """Five ranks around a switch and beside each other, by links that are unlike."""
+    pairs = [(0, 2, 1e9), (0, 5, 1e11), (1, 4, 1e11), (1, 5, 2e9), (2, 5, 2e9), (3, 4, 2e9), (3, 5, 1e9), (4, 5, 1e9)]
+    links = [(a, b, width, 1e-6) for x, y, width in pairs for a, b in ((x, y), (y, x))]
+    return make_topology("uneven", [ACCELERATOR] * 5 + [SWITCH], links, message_s=np.full(len(links), message_s))
+
+
+@pytest.fixture(scope="module")
+def in_messages():
+    """A timed plan whose messages carry several chunks, and share links."""
+    net = uneven(5e-5)
+    plan = run_planner("hierarchical", net, Workload((make_collective("allreduce", net, 5_000_000, chunks=2),)))
+    assert plan.sharing == "timed" and message_count(plan) < plan.transfer_count
+    return plan
+
+
+def test_chunks_that_arrive_together_in_a_message_keep_their_sizes(in_messages):
+    assert tapered(in_messages, Budget()) is in_messages
+
+
+@pytest.mark.parametrize("message_s", [1e-6, 1e-3])
+def test_messages_of_several_chunks_are_timed_again_as_messages(in_messages, message_s):
+    again = timed_again(in_messages, uneven(message_s), in_messages.workload, Budget())
+    assert verify(again).ok
+    assert message_count(again) == message_count(in_messages)
+
+
+def test_a_plan_for_processes_that_send_several_chunks_in_a_message_is_right():
+    net = uneven(1e-6)
+    work = Workload((make_collective("allreduce", net, 5_000_000, chunks=2),))
+    assert verify(run_planner("hierarchical", net, work, target=TARGETS["torch"])).ok

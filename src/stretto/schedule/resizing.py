@@ -23,6 +23,7 @@ from ..simulate import simulate
 from .best import completion_s
 from .dispatch import dispatch
 from .effort import Budget
+from .in_steps import timed_in_steps
 from .moments import ends
 from .scheduling_problem import route_numbers
 
@@ -48,6 +49,8 @@ def tapered(plan: Plan, budget: Budget) -> Plan:
     """
     collectives = plan.workload.collectives
     if plan.sharing != "timed" or isinstance(plan, SymmetricPlan) or len(collectives) > 1 or plan.topology.planes:
+        return plan
+    if plan.message is not None:  # its chunks arrive together
         return plan
     if not plan.transfer_count or not 1 < np.bincount(collectives[0].chunk_piece).max() <= MOST_CHUNKS:
         return plan
@@ -85,11 +88,15 @@ def timed_again(plan: Plan, topology: Topology, workload: Workload, budget: Budg
 
     Several ways are tried: transfers keep their shares of their routes, and are put off until their links have room; or
     links serve the transfers by urgency, chunks in the order in which they set out before, or where chunks go the same
-    way by their turn among those that do, as trees side by side fill.
+    way by their turn among those that do, as trees side by side fill. Messages of several chunks go in ready-order, or
+    those of a step side by side.
     """
     new = replace(plan, topology=topology, workload=workload)
     if plan.sharing != "timed" or plan.start_s is None or plan.finish_s is None or topology.planes:
         return new
+    if plan.message is not None:
+        ready = replace(new, sharing="ready-order", start_s=None, finish_s=None)
+        return ready if plan.group is None else min(ready, timed_in_steps(ready), key=completion_s)
     alone_s = plan.topology.route_s(plan.route, plan.size_bytes)
     least_s = topology.route_s(new.route, new.size_bytes)
     seconds = np.maximum(least_s * (plan.finish_s - plan.start_s) / np.maximum(alone_s, LEAST_S), least_s)
