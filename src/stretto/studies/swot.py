@@ -149,11 +149,8 @@ def scheduled_row(cell: Cell, seed: int = 0) -> Row:
     if not possible:
         least = min(len(np.unique(steps.matching)) for steps in request.instances.values())
         planes = len(load_topology(cell.topology).planes)
-        return (
-            row
-            | spent
-            | {"cannot": f"{cell.scheme} needs a plane for each of the {least} matchings, and there are {planes}"}
-        )
+        why = f"{cell.scheme} needs a plane for each of the {least} matchings, and there are {planes}"
+        return row | spent | {"cannot": why}
     algorithm = min(possible, key=lambda name: possible[name])
     done = possible[algorithm]
     return row | spent | comparison_columns(cell, algorithm, done) | {
