@@ -41,6 +41,8 @@ def in_messages(plan: Plan, timed: bool = False) -> Plan:
         plans.append(best([several, timed_in_steps(several)]) if timed else several)
         if is_too_fine(plans):
             break
+    if timed and longest == 1:
+        plans.append(timed_in_steps(plan))
     return best([*plans, plan])
 
 
