@@ -225,7 +225,7 @@ def stretto(*arguments: str, code: int = 0) -> Any:
         (("--hosts", "a,b", "--ssh", "echo"), r"wrote '[ab] stretto measure --worker' instead"),
         (("--hosts", "a,b", "--ssh", "ssh '"), "--ssh: .* is no command: No closing quotation"),
         (("--hosts", "a,b", "--command", ""), "--command: is empty"),
-        (("--hosts", "a"), "--hosts: 1 hosts"),
+        (("--hosts", "a"), "--hosts: 1 host is given"),
         (("--hosts-file", "missing.txt"), "missing.txt"),
         (("--hosts", "a,b", "--hosts-file", "x"), "either"),
         (("--connections", "0"), "--connections"),
