@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -194,6 +195,14 @@ def test_a_file_says_that_earlier_readers_cannot_read_it():
     text = plan_to_text(broadcast(chain()))
     assert '"version": 6' in text
     assert plan_from_text(text, "here").digest() == broadcast(chain()).digest()
+
+
+@pytest.mark.parametrize("row", [0, 2])
+def test_a_file_in_which_one_transfer_has_no_message_is_refused(row):
+    data = json.loads(plan_to_text(broadcast(chain())))
+    del data["transfers"][row]["message"]
+    with pytest.raises(InputError, match=f"transfer {row} has no 'message'"):
+        plan_from_text(json.dumps(data), "here")
 
 
 def test_chunks_one_after_another_wait_for_what_their_message_waits_for():

@@ -299,7 +299,7 @@ def _from_json(data: Any, path: str) -> Plan:
         raise InputError("is no stretto plan", path)
     rows = objects(data, "transfers", path)
     columns: dict[str, Any] = {}
-    given = {name for name in (*OPTIONAL_COLUMNS, OPTIONAL_LIST) if rows and name in rows[0]}
+    given = {name for name in (*OPTIONAL_COLUMNS, OPTIONAL_LIST) if any(name in row for row in rows)}
     for name in ("chunk", "src", "op", "size_bytes", *LISTS, *sorted(given)):
         try:
             values = [r[name] for r in rows]
