@@ -79,12 +79,18 @@ def _of(topology: Topology, c: Collective, from_s: float) -> Bound | None:
 
 
 def _held(c: Collective) -> Float64:
-    """float64[ranks, ranks], the bytes that the first one holds, or adds to, and the second one wants."""
-    has, wants = np.zeros((2, c.piece_count, len(c.ranks)))
-    has[c.holders.owners, c.holders.values] = 1.0
-    wants[c.wanted.owners, c.wanted.values] = 1.0
-    held: Float64 = has.T @ (c.piece_bytes[:, None] * wants)
-    return held
+    """float64[ranks, ranks], the bytes that the first one holds, or adds to, and the second one wants, where each piece
+    has one holder or one rank that wants it."""
+    if (c.holders.lengths == 1).all():
+        piece, wants = c.wanted.owners, c.wanted.values
+        has = c.holders.values[piece]
+    else:
+        piece, has = c.holders.owners, c.holders.values
+        wants = c.wanted.values[piece]
+    n = len(c.ranks)
+    held = np.zeros(n * n)
+    np.add.at(held, has.astype(np.int64) * n + wants, c.piece_bytes[piece])
+    return held.reshape(n, n)
 
 
 def _end(

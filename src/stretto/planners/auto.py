@@ -50,9 +50,10 @@ PLANNING_SHARE = 0.9
 EARLY_SHARE = 0.1
 """Share of the effort up to which a planner takes little. By benchmarks/sweep.py 0.2 is as good."""
 
-CHUNK_SHARE = 0.1
-"""What a further chunk of a message costs a host, as a share of what a message costs: 3 to 5 of 50 us in Python's loop,
-next to nothing in the compiled one (benchmarks/message_chunks.py). Completions do not count it."""
+CHUNK_SHARE = 0.01
+"""What a further chunk of a message costs a host, as a share of what a message costs: at most 0.6 of 50 us in the
+compiled loop (benchmarks/message_chunks.py). Completions do not count it. For Python's loop, in which a chunk takes 3
+to 5 us, ``stretto run`` asks for a message for each chunk."""
 
 BANDWIDTH_DECIDES = 0.5
 """Share of the lower bound that is not latency, nor what messages cost, from which bandwidth decides. By

@@ -16,7 +16,7 @@ from itertools import product
 
 import numpy as np
 
-from ...model.arrays import Int64, Ragged
+from ...model.arrays import Int32, Int64, Ragged
 from ...model.collective import Collective, Workload
 from ...model.plan import Plan
 from ...model.topology import Topology
@@ -97,11 +97,25 @@ def _algorithms(topology: Topology, c: Collective, ways: Ways) -> Iterator[Algor
     if c.traits.reduces_to_all and pairless(alone, topology, c, ways) is None:
         yield alone
     for rank, across in _grids(topology, c):
+        if not all(_joined_beside(c.ranks[np.moveaxis(rank, d, 0)], ways) for d in range(rank.ndim)):
+            continue
         choices = [_lines(kind, count, d == across) for d, count in enumerate(rank.shape)]
         for lines in product(*choices):
             algorithm = on_grid(kind, rank.shape, rank.ravel(), 1, lines).algorithm
             if pairless(algorithm, topology, c, ways) is None:
                 yield algorithm
+
+
+def _joined_beside(node: Int32, ways: Ways) -> bool:
+    """Whether the nodes at places 0 and 1, 2 and 3, ... of lines are joined one way: partners in every algorithm.
+
+    Args:
+        node: int32[places, lines] or int32[places].
+    """
+    even = len(node) // 2 * 2
+    first, second = node[:even:2].ravel(), node[1:even:2].ravel()
+    there, back = (ways.between(np.stack(ends, axis=1)) for ends in ((first, second), (second, first)))
+    return all(a or b for a, b in zip(there, back, strict=True))
 
 
 def _grids(topology: Topology, c: Collective) -> Iterator[tuple[Int64, int]]:
