@@ -148,7 +148,7 @@ def _bounds(topology: Topology, workload: Workload, chunk_bytes: float | None, w
     heavier = None if chunk_bytes is not None else without_messages(given.at_best, workload)
     for bound in _bounds(*heavier, None, False) if heavier else ():
         if bound.kind not in best or bound.seconds > best[bound.kind].seconds:
-            best[bound.kind] = replace(bound, witness=f"{bound.witness}, with what messages count as")
+            best[bound.kind] = replace(bound, witness=f"{bound.witness}, with messages counted as bytes")
     known_s = max((bound.seconds for bound in best.values()), default=0.0)
     stored = storing_bound(given.at_best, workload, known_s) if chunk_bytes is None else None
     best |= {stored.kind: stored} if stored is not None else {}

@@ -72,7 +72,7 @@ def block_bounds(topology: Topology, c: Collective, symmetry: Symmetry) -> list[
     if more is not None:
         net, larger = more
         for bound in _at_size(net.relaying, larger, symmetry):
-            found.append(replace(bound, witness=f"{bound.witness}, with what messages count as"))
+            found.append(replace(bound, witness=f"{bound.witness}, with messages counted as bytes"))
     known_s = max((bound.seconds for bound in found if bound is not None), default=c.start_s) - c.start_s
     found += [_storing(blocks, c, known_s), _growth(blocks, c, known_s)]
     return [bound for bound in found if bound is not None]

@@ -51,7 +51,13 @@ def study(
         int | None, Option(help="Number of cells to run at once. Default: 1 locally, all CPUs on Ray.", min=1)
     ] = None,
     output: Annotated[
-        str | None, Option("-o", "--output", help="Folder for results and page. Cells that it holds are not run again.")
+        str | None,
+        Option(
+            "-o",
+            "--output",
+            metavar="FOLDER",
+            help="Folder for results and page. Cells that it holds are not run again.",
+        ),
     ] = None,
     seed: arguments.Seed = 0,
     fresh: Annotated[bool, Option("--fresh", help="Discard the results in the folder and run all cells.")] = False,

@@ -16,7 +16,7 @@ from ..model.timeline import Timeline
 MOST_STEPS = 5_000
 """Transfers that the walk visits at most."""
 TOLERANCE = 1e-9
-"""Relative difference up to which two moments are equal."""
+"""Relative difference up to which two moments are equal, and share of the completion up to which idle time is none."""
 
 
 def critical_path(timeline: Timeline) -> dict[str, Any]:
@@ -40,6 +40,7 @@ def critical_path(timeline: Timeline) -> dict[str, Any]:
         return {**spent, "links": [], "complete": True}
     last = int(np.argmax(np.where(wanted_arrivals(plan), timeline.arrival_s, -1.0)))
     k, until = int(plan.dst.owners[last]), float(timeline.arrival_s[last])
+    completion_s = until
     if (messages := messages_of(plan)) is not None:  # a message waits for what each of its chunks waits for
         k, timeline, plan = int(messages.of[k]), messages.course(timeline), messages.merged
     begin, end = hop_times(timeline)
@@ -72,6 +73,8 @@ def critical_path(timeline: Timeline) -> dict[str, Any]:
         spent["idle"] += max(start - moment, 0.0)
         until = min(moment, start) - latency_s
     spent["idle"] += until
+    if spent["idle"] < TOLERANCE * completion_s:
+        spent["idle"] = 0.0
     ranked = sorted(on_link.items(), key=lambda item: -sum(item[1]))
     names = [{"link": plan.topology.link_name(i), "seconds": s, "latency": late} for i, (s, late) in ranked[:12]]
     return {**spent, "links": names, "complete": until <= 0 or steps < MOST_STEPS}

@@ -22,7 +22,7 @@ from ..model.topology import KINDS
 from .by_orbits import first_links, is_large, note, of_orbits, other_links
 from .critical import critical_path, hop_times
 from .drawing import page_land, page_scene
-from .facts import message_facts, message_text
+from .facts import message_facts, message_text, turning
 from .hops import hop_data
 from .layout import positions
 from .planes import chain_over_planes, planes_data, uses_planes
@@ -55,7 +55,7 @@ def page_data(timeline: Timeline, bounds: Sequence[Bound]) -> dict[str, Any]:
         "planner": plan.meta.get("planner", "unknown"),
         "topology": net.name,
         "collective": ", ".join(c.kind for c in plan.workload.collectives),
-        "ranks": len(first.ranks),
+        "ranks": len(np.unique(np.concatenate([c.ranks for c in plan.workload.collectives]))),
         "size": sum(c.size_bytes for c in plan.workload.collectives),
         "chunks": first.chunk_count // first.piece_count,
         "transfers": plan.transfer_count,
@@ -63,6 +63,7 @@ def page_data(timeline: Timeline, bounds: Sequence[Bound]) -> dict[str, Any]:
         "message": message_text(message_facts(net)),
         "completion": timeline.completion_s,
         "bound": best.seconds,
+        "turnsCounted": not turning(net),
         **_mean(timeline),
         "bounds": [{"seconds": b.seconds, "kind": b.kind, "witness": b.witness} for b in bounds],
         "witness": {

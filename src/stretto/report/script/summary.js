@@ -10,7 +10,7 @@ function showTiles(p) {
   const tiles = $("tiles"); tiles.replaceChildren();
   for (const [value, label, more] of [
     [time(p.completion), "completion", `${p.planner}, ${p.collective}`],
-    [time(p.bound), "no plan can beat", `${p.bounds[0].kind}: ${p.bounds[0].witness}`],
+    [time(p.bound), "no plan can beat", `${p.bounds[0].kind}: ${p.bounds[0].witness}${p.turnsCounted ? "" : "; turns not counted"}`],
     [overBound(p), "completion / bound", ""],
     ...(p.mean == null ? [] : [[time(p.mean), "mean completion", p.meanBound ? `${(p.mean / p.meanBound).toFixed(3)} times its bound: ${p.meanWitness}` : ""]]),
     [size(p.size / p.completion) + "/s", "algorithm bandwidth", `${size(p.size)} among ${p.ranks} ranks`],
