@@ -41,7 +41,7 @@ METAVARS: Mapping[str, str] = {
     "keep_telemetry": "HOURS", "allow_host": "NAME",
 }  # fmt: skip
 """What stands for the value of an option; a number N where nothing is said."""
-OTHERWISE: Mapping[str, str] = {"measure budget": "TIME,SIZE", "study jobs": "N"}
+OTHERWISE: Mapping[str, str] = {"measure budget": "TIME,SIZE", "study jobs": "N", "study output": "FOLDER"}
 """The same of options that mean something else in one command."""
 SEVERAL: Mapping[str, str] = {
     "compare size": "SIZE,...", "compare shard": "SIZE,...", "compare planner": "PLANNER,...",

@@ -52,12 +52,7 @@ def study(
     ] = None,
     output: Annotated[
         str | None,
-        Option(
-            "-o",
-            "--output",
-            metavar="FOLDER",
-            help="Folder for results and page. Cells that it holds are not run again.",
-        ),
+        Option("-o", "--output", help="Folder for results and page. Cells that it holds are not run again."),
     ] = None,
     seed: arguments.Seed = 0,
     fresh: Annotated[bool, Option("--fresh", help="Discard the results in the folder and run all cells.")] = False,
