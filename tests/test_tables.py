@@ -270,7 +270,7 @@ def rows_of(command: str, **cells: str) -> list[dict[str, str]]:
 def of_allgather(command: str) -> str:
     rows = rows_of(command, topology="ndv2:10")
     most_ms = max(float(row["planning, 1 chunk"]) for row in rows)
-    return f"{most_ms:.0f} ms of CPU (the paper: {rows[0]['published']})"
+    return f"{most_ms:.0f} ms of CPU (MTEGCCA's paper: {rows[0]['published']})"
 
 
 def of_scaling(command: str) -> str:
