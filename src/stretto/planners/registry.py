@@ -142,8 +142,8 @@ class Candidate:
             is worth asking.
         leads: True for a planner from which the best plans come. The first of these is asked whatever it takes.
         fills_links: for one that leads: True if it is asked before the others where bandwidth decides.
-        few_messages: for one that leads: True if it is asked with those that fill links, too, since it sends so few
-            messages that it is the best where these cost and bandwidth decides.
+        few_messages: for one that leads: True if it sends few messages and is asked before searches, with those that
+            fill links where bandwidth decides.
         collectives_from: it is asked where there are at least as many collectives; before all others if these are two.
         ranks_from: it is asked where there are at least as many ranks.
         by_ranks: True if its work grows with the number of ranks, not with that of pairs of ranks.

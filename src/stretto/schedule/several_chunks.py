@@ -47,7 +47,7 @@ def in_messages(plan: Plan, timed: bool = False) -> Plan:
 
 
 def _in_parts(run: Int32, count: int) -> Int32:
-    """int32[transfers], the message of each, where each run is divided into so many messages, or one for each."""
+    """int32[transfers], the message of each: a run has so many messages, but no more than transfers."""
     length = np.bincount(run)
     place = np.arange(len(run)) - np.repeat(np.cumsum(length) - length, length)
     parts = np.minimum(count, length)[run]

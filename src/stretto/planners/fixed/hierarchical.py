@@ -64,7 +64,8 @@ def hierarchical(request: Request) -> Plan:
     """Halving and doubling inside servers and across them, several chunks in a message.
 
     Returns:
-        A plan in ready-order; ``meta["algorithm"]`` says which algorithm it follows.
+        A plan in ready-order, or with times where messages of a step share links. Its ``meta["algorithm"]`` says which
+        algorithm it follows.
     """
     (c,) = request.workload.collectives
     ways = Ways(request.topology)
@@ -138,8 +139,9 @@ def _grids(topology: Topology, c: Collective) -> Iterator[tuple[Int64, int]]:
 
 
 def _lines(kind: str, count: int, across: bool) -> list[str]:
-    """The algorithms in a line of so many ranks; one that leads across servers may be a ring, which passes narrow links
-    between switches less often."""
+    """The algorithms in a line of so many ranks.
+
+    A line across servers may also be a ring, which passes narrow links between switches less often."""
     halving, ring = WHERE_MESSAGES_COST[EXCHANGES[1]], WHERE_MESSAGES_COST["ring"]
     fits = [a for a in (halving, ring) if all(p in a.kinds and a.serves(p, count) is None for p in HALVES[kind])]
     few = EXCHANGES[1] if halving in fits else DISSEMINATION.name

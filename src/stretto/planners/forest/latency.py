@@ -179,7 +179,7 @@ class Pool:
 
 
 def promising_part_count(topology: Topology, c: Collective, forest: Forest, most: float) -> float:
-    """The power of two of parts, up to ``most``, with which the plan of a forest ends first where messages cost, about.
+    """The power of two of parts, about ``most`` at most, with which a forest's plan ends first where messages cost.
 
     A plan takes as long as the busiest link, with a message for each part, and as a part takes through the trees.
     """
