@@ -399,7 +399,7 @@ def test_the_api_says_what_it_is_and_counts_what_it_does(cluster):
     def page():
         return cluster.send("GET", "/metrics", role="read")[2].decode()
 
-    until(lambda: "stretto_store_rows" in page())  # its planner, another process, tells it
+    until(lambda: 'stretto_store_rows{table="jobs"}' in page())  # its planner, another process, tells it
     metrics = page()
     stored = dict(line.split() for line in metrics.splitlines() if line.startswith("stretto_store_"))
     assert float(stored["stretto_store_bytes"]) > 10_000 and 'stretto_store_rows{table="jobs"}' in stored
