@@ -48,6 +48,11 @@ class Algorithm:
     kinds: dict[str, Callable[[int, int], list[Step]]]  # by kind of collective: steps for numbers of ranks and blocks
     blocks: Callable[[str, int, int], int] = lambda kind, n, piece: 1  # of each piece, for ranks and bytes of a piece
     serves: Callable[[str, int], str | None] = lambda kind, n: None  # a reason to refuse a number of ranks, or None
+    relays: tuple[int, ...] = ()  # nodes that its steps number after the ranks
+
+    def nodes(self, ranks: Int32) -> Int32:
+        """The nodes that its steps number: the ranks, then the relays."""
+        return np.concatenate((ranks, np.array(self.relays, dtype=ranks.dtype)))
 
     def steps(self, kind: str, ranks: int, piece_bytes: int = 1, root: int = 0) -> list[Step]:
         """The steps of a collective whose pieces have ``piece_bytes`` each; ``root`` counts for rooted kinds alone."""
@@ -92,8 +97,9 @@ def lower(algorithm: Algorithm, workload: Workload) -> Lowered:
         fine = cut(c, algorithm.blocks(c.kind, n, piece) * chunks)
         steps = algorithm.steps(c.kind, n, piece, max(c.root, 0))
         chunk, src, dst, step, op = _rows(steps, chunks)
-        waits = _dependencies(chunk, src, dst, step, op, n)
-        columns.append((chunk + chunks_before, fine.ranks[src], fine.ranks[dst], step + steps_before, op))
+        nodes = algorithm.nodes(fine.ranks)
+        waits = _dependencies(chunk, src, dst, step, op, len(nodes))
+        columns.append((chunk + chunks_before, nodes[src], nodes[dst], step + steps_before, op))
         depends.append(waits.with_values(waits.values + rows_before))
         finer.append(fine)
         steps_before += len(steps)

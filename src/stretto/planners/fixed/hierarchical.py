@@ -5,8 +5,9 @@ takes 2 log n steps of one message each, which carry half of the data, then a qu
 largest of them should stay inside a server, and those across servers should follow the rails, or go around a ring
 where rails are narrow from switch to switch. So the ranks are cells of a grid, servers along one dimension and the
 places in a server along the other, and each dimension has an algorithm of its own (:mod:`stretto.schedule.grid_steps`).
-Servers are what faster links join, or sites. Where they are uneven, or there is one, the grid has one dimension. Of all
-these algorithms those are planned that end first if one step began after another.
+Where servers are uneven, or few of their ranks reach other servers, data goes by gateways
+(:mod:`stretto.schedule.by_servers`). Servers are what faster links join, or sites; without any, the grid has one
+dimension. Of all these algorithms those are planned that end first if one step began after another.
 """
 
 from __future__ import annotations
@@ -16,21 +17,30 @@ from itertools import product
 
 import numpy as np
 
-from ...model.arrays import Int32, Int64, Ragged
+from ...model.arrays import Int32, Ragged
 from ...model.collective import Collective, Workload
 from ...model.plan import Plan
 from ...model.topology import Topology
 from ...schedule.algorithms import DISSEMINATION, WHERE_MESSAGES_COST, Algorithm
 from ...schedule.best import best
-from ...schedule.clusters import clusters_of
+from ...schedule.by_servers import EXCHANGE
 from ...schedule.cutting import messages_cost
 from ...schedule.grid_steps import HALVES, on_grid
 from ...schedule.pipes import build_network
 from .. import Candidate, Request, over_links, per_delivery, register
 from .planner import Ways, pairless, plan_algorithm
+from .servers import gateways, grids, server_labels
 
 EXCHANGES = ("recursive-doubling", "rabenseifner")
 """Algorithms in a line of a power of two of ranks; the first also by itself, where steps count and bytes do not."""
+
+BETWEEN_SERVERS = {
+    "allgather": (DISSEMINATION.name, "ring"),
+    "reducescatter": (DISSEMINATION.name, "ring"),
+    "alltoall": (DISSEMINATION.name, "pairwise"),
+    "allreduce": (DISSEMINATION.name, "ring", EXCHANGE.name),
+}
+"""Algorithms between gateways; one of few steps, one of few bytes."""
 
 PLANNED = 3
 """Algorithms that are planned: those that end first by an estimate."""
@@ -49,7 +59,7 @@ def _refusal(topology: Topology, workload: Workload) -> str | None:
 @register(
     "hierarchical",
     collectives=HALVES,
-    topologies="where ranks of a server are joined, and the same places of all servers, without planes",
+    topologies="where ranks of a server are joined, and some of them with other servers, without planes",
     paper="Rabenseifner, ICCS 2004; Bruck et al., IEEE TPDS 1997",
     messages=True,
     serves=_refusal,
@@ -84,7 +94,7 @@ def _in_turn_s(algorithm: Algorithm, topology: Topology, c: Collective, ways: Wa
     total_s = 0.0
     for step in algorithm.steps(c.kind, n, piece):
         pairs, blocks = np.unique(np.stack((step.src, step.dst), axis=1), axis=0, return_counts=True)
-        routes = Ragged.of(ways.between(c.ranks[pairs]))
+        routes = Ragged.of(ways.between(algorithm.nodes(c.ranks)[pairs]))
         link, pair = routes.values, routes.owners
         each_s = topology.message_s[link] + blocks[pair] * block_bytes / topology.bandwidth[link]
         total_s += float(np.bincount(link, each_s).max() + topology.route_latency_s(routes).max())
@@ -97,12 +107,19 @@ def _algorithms(topology: Topology, c: Collective, ways: Ways) -> Iterator[Algor
     alone = WHERE_MESSAGES_COST[EXCHANGES[0]]
     if c.traits.reduces_to_all and pairless(alone, topology, c, ways) is None:
         yield alone
-    for rank, across in _grids(topology, c):
+    network = build_network(topology.delayed, float(c.size_bytes), True, 0.0)
+    labels = server_labels(topology, network, c.ranks)
+    for rank, across in grids(c.ranks, labels):
         if not all(_joined_beside(c.ranks[np.moveaxis(rank, d, 0)], ways) for d in range(rank.ndim)):
             continue
         choices = [_lines(kind, count, d == across) for d, count in enumerate(rank.shape)]
         for lines in product(*choices):
             algorithm = on_grid(kind, rank.shape, rank.ravel(), 1, lines).algorithm
+            if pairless(algorithm, topology, c, ways) is None:
+                yield algorithm
+    for servers in gateways(topology, network, c.ranks, labels):
+        for between in BETWEEN_SERVERS[kind]:
+            algorithm = servers.algorithm(kind, between)
             if pairless(algorithm, topology, c, ways) is None:
                 yield algorithm
 
@@ -117,25 +134,6 @@ def _joined_beside(node: Int32, ways: Ways) -> bool:
     first, second = node[:even:2].ravel(), node[1:even:2].ravel()
     there, back = (ways.between(np.stack(ends, axis=1)) for ends in ((first, second), (second, first)))
     return all(a or b for a, b in zip(there, back, strict=True))
-
-
-def _grids(topology: Topology, c: Collective) -> Iterator[tuple[Int64, int]]:
-    """Grids of the ranks, and which dimension leads from server to server: servers by places, places by servers, and
-    all ranks in a line."""
-    n, servers = len(c.ranks), dict[bytes, Int64]()
-    network = build_network(topology.delayed, float(c.size_bytes), True, 0.0)
-    levels = clusters_of(network, topology.node_count, topology.bandwidth).of
-    site = np.unique(np.array(topology.sites), return_inverse=True)[1].ravel()
-    for label in (*levels[:-1], site):
-        server = np.unique(label[c.ranks], return_inverse=True)[1].ravel()
-        count = np.bincount(server)
-        if 1 < len(count) < n and (count == count[0]).all():
-            by_server = np.argsort(server, kind="stable").reshape(len(count), -1)
-            servers[by_server.tobytes()] = by_server
-    for by_server in servers.values():
-        yield by_server, 0
-        yield by_server.T, 1
-    yield np.arange(n), -1
 
 
 def _lines(kind: str, count: int, across: bool) -> list[str]:

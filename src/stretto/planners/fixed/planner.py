@@ -45,7 +45,7 @@ def pairless(algorithm: Algorithm, topology: Topology, c: Collective, ways: Ways
         return reason
     steps = algorithm.steps(c.kind, n, root=max(c.root, 0))
     pairs = np.unique(np.concatenate([np.stack((s.src, s.dst), 1) for s in steps]), axis=0)
-    ends = c.ranks[pairs]
+    ends = algorithm.nodes(c.ranks)[pairs]
     if topology.planes:
         return portless(topology, ends)
     for (a, b), route in zip(ends, (ways or Ways(topology)).between(ends), strict=True):

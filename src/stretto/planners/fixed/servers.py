@@ -1,0 +1,92 @@
+"""How ranks lie in servers, which are what faster links join, or sites: as a grid, or with gateways."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import connected_components
+
+from ...model.arrays import Bool, Float64, Int32, Int64
+from ...model.topology import Topology
+from ...schedule.by_servers import Gateways
+from ...schedule.clusters import clusters_of
+from ...schedule.pipes import Network
+
+AS_NEAR = 1.01
+"""Times the least latency between servers up to which others are as near: on rails, ranks of one rail."""
+
+
+def server_labels(topology: Topology, network: Network, ranks: Int32) -> list[Int64]:
+    """int64[nodes] each: the server of every node, for each way to see servers in which ranks are in several, and some
+    of them beside each other."""
+    levels = clusters_of(network, topology.node_count, topology.bandwidth).of
+    site = np.unique(np.array(topology.sites), return_inverse=True)[1].ravel()
+    found: dict[bytes, Int64] = {}
+    for label in (*levels[:-1], site):
+        server = np.unique(label[ranks], return_inverse=True)[1].ravel()
+        if 0 < server.max() < len(ranks) - 1:
+            found.setdefault(server.tobytes(), label)
+    return list(found.values())
+
+
+def grids(ranks: Int32, labels: Sequence[Int64]) -> Iterator[tuple[Int64, int]]:
+    """Grids of the numbers of ranks, and which dimension leads from server to server: servers of equal sizes by places,
+    places by servers, and all ranks in a line."""
+    for label in labels:
+        _, server, count = np.unique(label[ranks], return_inverse=True, return_counts=True)
+        if (count == count[0]).all():
+            by_server = np.argsort(server.ravel(), kind="stable").reshape(len(count), -1)
+            yield by_server, 0
+            yield by_server.T, 1
+    yield np.arange(len(ranks)), -1
+
+
+def gateways(topology: Topology, network: Network, ranks: Int32, labels: Sequence[Int64]) -> Iterator[Gateways]:
+    """Gateways of servers that are not cells of a grid, since their sizes differ or few of their ranks reach others.
+
+    Where accelerators that are no ranks reach other servers, they may be gateways, too.
+    """
+    others = np.setdiff1d(topology.accelerators, ranks)
+    nodes = np.concatenate((ranks, others))
+    number = np.full(topology.node_count, -1)
+    number[nodes] = np.arange(len(nodes))
+    ends = np.stack((number[network.src], number[network.dst]))
+    found = set[bytes]()
+    for label in labels:
+        names = np.unique(label[ranks])
+        server = np.where(np.isin(label[nodes], names), np.searchsorted(names, label[nodes]), -1)
+        for count in dict.fromkeys((len(ranks), len(nodes))):
+            leads = ((ends >= 0) & (ends < count) & (server[ends] >= 0)).all(axis=0)
+            leads &= server[ends[0]] != server[ends[1]]
+            for lanes in _lanes(ends, network.latency_s, leads, server[:count], len(names)):
+                own = [np.flatnonzero(server[: len(ranks)] == each) for each in range(len(names))]
+                own = [np.union1d(each, lanes[:, k]) for k, each in enumerate(own)]
+                grid = lanes.max() < len(ranks) and {len(each) for each in own} == {len(lanes)}
+                if not grid and (key := server.tobytes() + lanes.tobytes()) not in found:
+                    found.add(key)
+                    yield Gateways(own, lanes, len(ranks), tuple(others.tolist()))
+
+
+def _lanes(ends: Int64, latency_s: Float64, leads: Bool, server: Int64, servers: int) -> Iterator[Int64]:
+    """int64[lanes, servers] each: gateways that reach each other, in few lanes and in many.
+
+    Args:
+        ends: int64[2, pipes], the nodes that pipes join.
+        leads: bool[pipes], which lead from server to server.
+        server: int64[nodes], -1 for none.
+    """
+    if not leads.any():
+        return
+    near = leads & (latency_s <= AS_NEAR * latency_s[leads].min())
+    for joined in (leads, near):
+        pairs = csr_matrix((joined[joined], ends[:, joined]), shape=(len(server), len(server)))
+        part = connected_components(pairs, directed=False)[1]
+        members = [[np.flatnonzero((part == k) & (server == s)) for s in range(servers)] for k in range(part.max() + 1)]
+        members = [each for each in members if all(map(len, each))]
+        for lanes in (min, max, lambda sizes: 1):
+            counts = [lanes(list(map(len, each))) for each in members]
+            rows = [np.stack([np.resize(m, n) for m in each], 1) for each, n in zip(members, counts, strict=True)]
+            if rows:
+                yield np.concatenate(rows)

@@ -1,0 +1,193 @@
+"""Collectives among servers of any sizes: data is collected at gateways, exchanged between servers, and spread.
+
+Servers need not be alike, and not every rank need reach other servers: eight GPUs may share one NIC. So in each *lane*
+every server has a *gateway*, a rank that reaches the lane's gateways in other servers; one rank may be the gateway of
+several lanes. AllGather collects the blocks of a server at its gateways along binomial trees, exchanges them in each
+lane, and spreads in each server what its gateways have. ReduceScatter is the same backwards. AllReduce sums its blocks
+at gateways, and needs no collecting. In an AllToAll blocks go to the gateway of their goal's lane, across, and to the
+goal. The number of steps grows with the logarithm of ranks and of servers. (MagPIe,
+Kielmann et al., PPoPP 1999, has one gateway; the dissemination is that of Bruck et al., IEEE TPDS 1997.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import zip_longest
+
+import numpy as np
+
+from ..model.arrays import Bool, Int64, Ragged
+from ..model.kinds import BY_NAME
+from ..model.plan import COPY, REDUCE
+from .algorithms import BINOMIAL, DISSEMINATION, WHERE_MESSAGES_COST, Algorithm, Step
+
+EXCHANGE = WHERE_MESSAGES_COST["recursive-doubling"]
+"""Between gateways, of whole sums."""
+
+
+@dataclass(frozen=True, eq=False)
+class Gateways:
+    """The ranks of each server, and which of them reach other servers.
+
+    Attributes:
+        servers: the numbers of each server's ranks, and of the relays that are gateways.
+        gateway: int64[lanes, servers], a rank or relay of the server.
+        ranks: how many there are.
+        relays: the nodes that are numbered after the ranks.
+    """
+
+    servers: Sequence[Int64]
+    gateway: Int64
+    ranks: int
+    relays: tuple[int, ...] = ()
+
+    def algorithm(self, kind: str, across: str) -> Algorithm:
+        """A collective by way of gateways.
+
+        Args:
+            across: the algorithm in a lane: one that gathers, or that of :data:`EXCHANGE` for an AllReduce.
+        """
+        lanes, count = self.gateway.shape
+        blocks = 1
+        if BY_NAME[kind].pieces == "pair":
+            steps = self._moved(across)
+        elif not BY_NAME[kind].reduces_to_all:
+            steps = self._gathered(across)
+            steps = _backwards(steps) if BY_NAME[kind].reduces else steps
+        elif across == EXCHANGE.name:
+            lane, blocks = np.arange(lanes), lanes
+            spread = self._useful(self._spread(lane), self.gateway.T)
+            steps = [*_backwards(spread), *self._across(EXCHANGE.steps(kind, count), lane, 0 * lane), *spread]
+        else:
+            (lane, server), blocks = (each.ravel() for each in np.indices((lanes, count))), lanes * count
+            between = self._across(WHERE_MESSAGES_COST[across].steps("allgather", count), lane, server)
+            outward = self._useful([*between, *self._spread(lane)], self.gateway.reshape(1, -1))
+            steps = [*_backwards(outward), *outward]
+        summary = f"by {lanes} gateways of each server, {across} between them"
+        kinds, cut = {kind: lambda n, b: steps}, lambda kind, n, piece: blocks
+        return Algorithm("by-servers", summary, "", kinds, cut, relays=self.relays)
+
+    @cached_property
+    def _of_ranks(self) -> tuple[Int64, Int64]:
+        """int64[ranks] each: the lane of every rank, in which a gateway is one, and its server."""
+        lane, server = np.zeros((2, self.ranks + len(self.relays)), dtype=np.int64)
+        for number, members in enumerate(self.servers):
+            gateways, first = np.unique(self.gateway[:, number], return_index=True)
+            others = np.setdiff1d(members, gateways)
+            server[members] = number
+            lane[gateways], lane[others] = first, np.resize(np.arange(len(self.gateway)), len(others))
+        return lane[: self.ranks], server[: self.ranks]
+
+    def _gathered(self, across: str) -> list[Step]:
+        """AllGather of a block of each rank."""
+        lane, server = self._of_ranks
+        trees = []
+        for number, gateways in enumerate(self.gateway.T.tolist()):
+            for of, gateway in enumerate(gateways):
+                own = np.flatnonzero((server == number) & (lane == of))
+                trees.append(_collected(np.concatenate(([gateway], own[own != gateway]))))
+        between = self._across(WHERE_MESSAGES_COST[across].steps("allgather", len(self.servers)), lane, server)
+        steps = [*_together(trees), *between, *self._spread(lane)]
+        return self._useful(steps, np.arange(self.ranks).reshape(1, -1))
+
+    def _moved(self, across: str) -> list[Step]:
+        """AllToAll: blocks go to the gateway of the lane of their goal, to its server, and to the goal."""
+        goal_lane, server = self._of_ranks
+        source, goal = (each.ravel() for each in np.indices((self.ranks, self.ranks)))
+        lane, begin, end = goal_lane[goal], server[source], server[goal]
+        leaves, enters = (np.where(begin == end, goal, self.gateway[lane, at]) for at in (begin, end))
+        count = len(self.servers)
+        between = self._across(
+            WHERE_MESSAGES_COST[across].steps("alltoall", count), lane, begin * count + end, count**2
+        )
+        return [*self._inside(source, leaves, begin), *between, *self._inside(enters, goal, end)]
+
+    def _across(self, steps: Sequence[Step], lane: Int64, block: Int64, blocks: int = 0) -> list[Step]:
+        """Steps of an algorithm among servers, in every lane.
+
+        Args:
+            lane: int64[blocks], the lane of each block.
+            block: int64[blocks], as which of the algorithm's blocks it goes; of these there are ``blocks``, or one for
+                each server.
+        """
+        of = Ragged.grouped(block, np.arange(len(block)), blocks or len(self.servers))
+        return [_lifted(step, of, lambda server, own: self.gateway[lane[own], server]) for step in steps]
+
+    def _spread(self, lane: Int64) -> list[Step]:
+        """From the gateways of each server to all of its ranks, every block from the gateway of its lane."""
+        servers = []
+        for number, members in enumerate(self.servers):
+            place = np.searchsorted(members, self.gateway[lane, number])
+            of = Ragged.grouped(place, np.arange(len(lane)), len(members))
+            servers.append([_lifted(s, of, _numbers(members)) for s in DISSEMINATION.steps("allgather", len(members))])
+        return _together(servers)
+
+    def _inside(self, source: Int64, goal: Int64, server: Int64) -> list[Step]:
+        """Every block from one rank of a server to another, int64[blocks] each."""
+        servers = []
+        for number, members in enumerate(self.servers):
+            here = np.flatnonzero(server == number)
+            first, last = (np.searchsorted(members, rank[here]) for rank in (source, goal))
+            of = Ragged.grouped(first * len(members) + last, here, len(members) ** 2)
+            servers.append([_lifted(s, of, _numbers(members)) for s in DISSEMINATION.steps("alltoall", len(members))])
+        return [step for step in _together(servers) if len(step.block)]
+
+    def _useful(self, steps: Sequence[Step], holders: Int64) -> list[Step]:
+        """The steps without what comes to ranks that have it, and to relays that do not send it on.
+
+        Args:
+            holders: int64[some, blocks], those who have each block at first.
+        """
+        holds = np.zeros((self.ranks + len(self.relays), holders.shape[1]), dtype=np.bool_)
+        holds[holders, np.arange(holders.shape[1])] = True
+        useful = []
+        for step in steps:
+            useful.append(_chosen(step, ~holds[step.dst, step.block]))
+            holds[useful[-1].dst, useful[-1].block] = True
+        asked = np.zeros_like(holds)
+        asked[: self.ranks] = True
+        for at in reversed(range(len(useful))):
+            useful[at] = _chosen(useful[at], asked[useful[at].dst, useful[at].block])
+            asked[useful[at].src, useful[at].block] = True
+        return [step for step in useful if len(step.block)]
+
+
+def _collected(members: Int64) -> list[Step]:
+    """The blocks of ranks, gathered at the first of them along a binomial tree."""
+    steps = BINOMIAL.steps("gather", len(members))
+    return [Step(members[s.block], members[s.src], members[s.dst], COPY) for s in steps]
+
+
+def _lifted(step: Step, of: Ragged, number: Callable[[Int64, Int64], Int64]) -> Step:
+    """A step with the blocks that go as each of its own.
+
+    Args:
+        number: that of a rank or relay, by the place which the step names, and the block.
+    """
+    own = of.take(step.block)
+    block = own.values.astype(np.int64)
+    return Step(block, number(step.src[own.owners], block), number(step.dst[own.owners], block), step.op)
+
+
+def _numbers(members: Int64) -> Callable[[Int64, Int64], Int64]:
+    return lambda place, block: members[place]
+
+
+def _together(sequences: Iterable[Sequence[Step]]) -> list[Step]:
+    """Copies in several places at the same time."""
+    steps = []
+    for each in zip_longest(*sequences):
+        block, src, dst = (np.concatenate([step[k] for step in each if step is not None]) for k in range(3))
+        steps.append(Step(block, src, dst, COPY))
+    return steps
+
+
+def _backwards(steps: Sequence[Step]) -> list[Step]:
+    """Copies as sums backwards in time."""
+    return [Step(s.block, s.dst, s.src, REDUCE) for s in reversed(steps)]
+
+
+def _chosen(step: Step, chosen: Bool) -> Step:
+    return Step(step.block[chosen], step.src[chosen], step.dst[chosen], step.op)

@@ -1,0 +1,135 @@
+"""Collectives among servers of any sizes, by way of gateways."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stretto.bounds import bounds
+from stretto.model.collective import Workload, make_collective
+from stretto.model.messages import message_count
+from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
+from stretto.model.variants import with_messages
+from stretto.planners import run_planner
+from stretto.planners.fixed.hierarchical import BETWEEN_SERVERS
+from stretto.planners.fixed.planner import plan_algorithm
+from stretto.planners.fixed.servers import gateways, server_labels
+from stretto.planners.registry import Request
+from stretto.schedule.by_servers import Gateways
+from stretto.schedule.pipes import build_network
+from stretto.simulate import simulate
+from stretto.verify import verify
+
+MESSAGE_S = 20e-6
+INSIDE, OUTSIDE = (100e9, 0.5e-6), (10e9, 1e-6)
+RAILED = [[4, [0, 1, 2, 3]], [3, [0, 1, 2]], [4, [0, 1, 2, 3]]]
+
+
+def cluster(servers, rails=1):
+    """Servers of so many GPUs, of which some have NICs: number k at the switch of rail k."""
+    kinds, links = [SWITCH] * rails, []
+    for size, nics in servers:
+        inside = len(kinds)
+        kinds += [SWITCH] + [ACCELERATOR] * size
+        pairs = [(inside, inside + 1 + v, INSIDE) for v in range(size)]
+        pairs += [(k % rails, inside + 1 + v, OUTSIDE) for k, v in enumerate(nics)]
+        links += [(*ends, *link) for a, b, link in pairs for ends in ((a, b), (b, a))]
+    return with_messages(make_topology("cluster", kinds, links), MESSAGE_S)
+
+
+def planned(net, kind, size=64_000, planner="hierarchical", **how):
+    plan = run_planner(planner, net, Workload((make_collective(kind, net, size, **how),)), effort="normal")
+    assert verify(plan).ok, verify(plan).findings
+    assert bounds(net, plan.workload)[0].seconds <= simulate(plan).completion_s * (1 + 1e-9)
+    return plan
+
+
+def found(net, ranks=None):
+    c = make_collective("allgather", net, 64_000, ranks=ranks)
+    network = build_network(net.delayed, 64_000.0, True, 0.0)
+    return c, list(gateways(net, network, c.ranks, server_labels(net, network, c.ranks)))
+
+
+@pytest.mark.parametrize("kind", BETWEEN_SERVERS)
+def test_small_data_takes_one_message_a_step_where_servers_share_a_nic(kind):
+    """Servers of 3, 4 and 2 GPUs with one NIC: two steps inside, two across, two inside.
+
+    In an AllReduce one server need not wait for the first of the steps across."""
+    net = cluster([[3, [0]], [4, [1]], [2, [0]]])
+    plan = planned(net, kind, 900)
+    assert plan.meta["algorithm"].startswith("by 1 gateways of each server")
+    steps = 5 if kind == "allreduce" else 6
+    assert steps * MESSAGE_S <= simulate(plan).completion_s < 1.1 * steps * MESSAGE_S
+
+
+def test_one_message_a_chunk_takes_much_longer():
+    net = cluster([[8, [0]], [8, [3, 4]], [8, [0]], [6, [2]]])
+    plan, alone = planned(net, "allgather"), planned(net, "allgather", planner="shortest-path")
+    assert 3 * simulate(plan).completion_s < simulate(alone).completion_s
+    assert planned(net, "allgather", planner="auto").meta["chosen"] == "hierarchical"
+
+
+@pytest.mark.parametrize("kind", BETWEEN_SERVERS)
+def test_accelerators_that_are_no_ranks_carry_on_what_their_rail_brings(kind):
+    """Of two servers of four GPUs on four rails other GPUs are ranks in each: no rail joins two ranks."""
+    net = cluster([[4, [0, 1, 2, 3]]] * 2, rails=4)
+    first, second = net.accelerators[:4], net.accelerators[4:]
+    ranks = [*first[:2].tolist(), *second[2:].tolist()]
+    plan = planned(net, kind, 4_000, ranks=ranks)
+    relays = np.setdiff1d(net.accelerators, ranks)
+    assert np.isin(plan.dst.values, relays).any()
+    sent = plan.chunk[np.isin(plan.src, relays)]
+    got = plan.chunk[np.isin(plan.dst.values, relays)]
+    assert set(got.tolist()) <= set(sent.tolist()), "what comes to a relay is sent on"
+
+
+@pytest.mark.parametrize("kind", BETWEEN_SERVERS)
+@pytest.mark.parametrize("seed", range(6))
+def test_all_layouts_of_random_clusters_make_right_plans(kind, seed):
+    rng = np.random.default_rng(seed)
+    rails = int(rng.integers(1, 4))
+    sizes = rng.integers(rails, 6, int(rng.integers(2, 6)))
+    servers = [[int(n), rng.permutation(n)[: rng.integers(rails, n + 1)].tolist()] for n in sizes]
+    net = cluster(servers, rails)
+    ranks = np.sort(rng.permutation(net.accelerators)[: max(3, len(net.accelerators) * 2 // 3)])
+    tried = 0
+    for some in (None, ranks.tolist()):
+        _, layouts = found(net, some)
+        for layout in layouts:
+            for between in BETWEEN_SERVERS[kind]:
+                request = Request(net, Workload((make_collective(kind, net, 6_000, ranks=some),)))
+                assert verify(plan_algorithm(layout.algorithm(kind, between), request)).ok, (layout, between)
+                tried += 1
+    assert tried
+
+
+def test_lanes_follow_rails():
+    """Where one server lacks a rail, the other rails are lanes; ranks on it are collected at gateways."""
+    net = cluster(RAILED, rails=4)
+    c, layouts = found(net)
+    assert {len(each.gateway) for each in layouts} == {3}
+    for each in layouts:
+        rails = [[int(net.dst[e]) for e in net.out_links[v] if net.dst[e] < 4] for v in c.ranks[each.gateway].ravel()]
+        assert rails == [[lane] for lane in range(3) for _ in range(3)]
+
+
+def test_equal_servers_all_of_whose_ranks_reach_others_are_a_grid():
+    assert not [each for each in found(cluster([[4, [0, 1, 2, 3]]] * 3, rails=4))[1] if len(each.gateway) == 4]
+
+
+def test_a_rank_may_be_the_gateway_of_several_lanes():
+    servers = [np.arange(3), np.array([3])]
+    algorithm = Gateways(servers, np.array([[0, 3], [1, 3]]), 4).algorithm("allgather", "dissemination")
+    holds = np.eye(4, dtype=bool)
+    for step in algorithm.steps("allgather", 4):
+        assert holds[step.src, step.block].all() and not holds[step.dst, step.block].any()
+        holds[step.dst, step.block] = True
+    assert holds.all()
+
+
+def test_small_sums_are_exchanged_whole_and_large_ones_in_parts():
+    net = cluster([[4, [0, 1]], [3, [0, 2]], [4, [2, 3]]], rails=2)
+    small, large = planned(net, "allreduce", 1_000), planned(net, "allreduce", 4_000_000)
+    assert "recursive-doubling between" in small.meta["algorithm"]
+    assert "ring between" in large.meta["algorithm"] or "dissemination between" in large.meta["algorithm"]
+    assert message_count(small) < message_count(large)
