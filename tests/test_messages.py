@@ -239,6 +239,17 @@ def test_processes_drop_what_was_only_assumed_and_keep_what_was_given():
     assert (costing(assumed, 1e-9).message_s == 1e-9).all()
 
 
+def test_what_messages_cost_processes_does_not_count_between_switches():
+    net = load_topology("fattree:4?message=20us")
+    between = net.transit[net.src] & net.transit[net.dst]
+    for given in (net, assume_messages(load_topology("fattree:4"))):
+        assert costing(given, 50e-6).message_s[~between].tolist() == [50e-6] * int((~between).sum())
+        assert not costing(given, 50e-6).message_s[between].any()
+    assert costing(net, 20e-6) is net
+    slow = replace(net, message_s=np.where(between, 1e-3, 0.0))
+    assert (costing(slow, 50e-6).message_s == np.where(between, 1e-3, 50e-6)).all()
+
+
 def test_graphml_keeps_the_cost(tmp_path):
     net = costly("ring:3")
     for topology in (net, replace(net, message_s=np.arange(6) * 1e-6), costly("ring:3", "0s"), load_topology("ring:3")):

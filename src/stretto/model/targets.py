@@ -67,7 +67,7 @@ class Target:
         messages_at_once: that a rank sends and receives in all, about, if all threadblocks of its program are to run at
             once. Plans with more are made where fewer cost too much time.
         several_chunks: whether a message may carry several chunks; else plans have a message for each.
-        message_s: seconds that a message costs on every link, at least.
+        message_s: seconds that a message costs at least, on links at an end of which something handles messages.
         late_share: share of a plan's completion up to which it counts that chains of its transfers meet more latency
             than they must. It is for networks on which bytes may come late, as over TCP: what waits for them is late,
             too, and links fall idle where a plan would have them busy.

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .arrays import Int64
+from .arrays import Float64, Int64
 from .topology import ASSUMED, GIVEN, ROUTER, SWITCH, Topology
 
 
@@ -16,17 +16,26 @@ def with_messages(topology: Topology, message_s: float) -> Topology:
     That is an accelerator, or a router that stores: its software starts each message, which takes time. Switches, and
     routers that routes lead through, pass on packets, and packets of many messages share a link between two of them.
     """
-    passed = topology.transit[topology.src] & topology.transit[topology.dst]
-    return replace(topology, message_s=np.where(passed, 0.0, message_s), message_basis=GIVEN)
+    return replace(topology, message_s=_at_ends(topology, message_s), message_basis=GIVEN)
 
 
 def costing(topology: Topology, least_s: float) -> Topology:
-    """The network where a message costs at least ``least_s`` on each link. A cost that is only assumed is dropped."""
+    """The network where a message costs at least ``least_s`` on links at an end of which something handles messages.
+
+    A cost that is only assumed is dropped.
+    """
     if topology.message_basis == ASSUMED:
-        return replace(topology, message_s=np.full(topology.link_count, least_s), message_basis=GIVEN)
-    if (topology.message_s >= least_s).all():
+        return with_messages(topology, least_s)
+    at_least_s = _at_ends(topology, least_s)
+    if (topology.message_s >= at_least_s).all():
         return topology
-    return replace(topology, message_s=np.maximum(topology.message_s, least_s), message_basis=GIVEN)
+    return replace(topology, message_s=np.maximum(topology.message_s, at_least_s), message_basis=GIVEN)
+
+
+def _at_ends(topology: Topology, message_s: float) -> Float64:
+    """float64[links], seconds: the cost, and 0 where both ends pass on packets."""
+    passed = topology.transit[topology.src] & topology.transit[topology.dst]
+    return np.where(passed, 0.0, message_s)
 
 
 def seen_by(topology: Topology, size_bytes: float) -> Topology:

@@ -18,7 +18,7 @@ from ..model.variants import costing
 
 
 def costed(topology: Topology, message_s: float = MESSAGE_S) -> Topology:
-    """The network as processes see it: on each link a message costs at least ``message_s``.
+    """The network as processes see it: on links of those who handle messages each costs at least ``message_s``.
 
     What the links themselves ask for is kept where it is more, unless it was only assumed.
     """
