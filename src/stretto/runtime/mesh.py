@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import math
 import socket
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -59,6 +60,8 @@ def mark(subflow: int) -> int:
 class Connection:
     """One end of a connection to a peer, which carries the transfers of a subflow (:func:`stretto.lower.subflows`).
 
+    One thread runs programs over it; another one may send why the mesh ends.
+
     Attributes:
         subflow: its number.
         main: the connection that carries what is no data: this one, or the first to the peer where this one goes over
@@ -101,6 +104,7 @@ class Connection:
             if 0 < subflow < FIRST_CIRCUIT:
                 sock.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, mark(subflow))
         sock.setblocking(False)
+        self._sending = threading.RLock()  # reentrant: Python may collect a group while the thread has it
         self.unsent: deque[memoryview] = deque()
         self.unsent_bytes = self.sent_bytes = 0
         self.read = memoryview(bytearray(READ_BYTES))
@@ -153,10 +157,11 @@ class Connection:
 
     def queue(self, *parts: bytes | memoryview) -> None:
         """Send a frame, in parts, after those that are being sent."""
-        for part in parts:
-            if len(part):
-                self.unsent.append(memoryview(part))
-                self.unsent_bytes += len(part)
+        with self._sending:
+            for part in parts:
+                if len(part):
+                    self.unsent.append(memoryview(part))
+                    self.unsent_bytes += len(part)
 
     def receive(self) -> int:
         """Receive what is there: first the rest of ``target``, then up to ``READ_BYTES`` more; returns the number of
@@ -178,23 +183,27 @@ class Connection:
 
     def flush(self) -> None:
         """Send what the kernel takes now. An error breaks the connection; reading from it tells why."""
+        with self._sending:
+            try:
+                self._flush()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:
+                self.broken = True
+                self.unsent.clear()
+                self.unsent_bytes = 0
+
+    def _flush(self) -> None:
         unsent = self.unsent
-        try:
-            while unsent:
-                sent = self.sock.sendmsg(islice(unsent, MOST_PARTS))
-                self.unsent_bytes -= sent
-                self.sent_bytes += sent
-                while sent:
-                    if sent < len(unsent[0]):
-                        unsent[0] = unsent[0][sent:]
-                        return  # the kernel is full
-                    sent -= len(unsent.popleft())
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError:
-            self.broken = True
-            unsent.clear()
-            self.unsent_bytes = 0
+        while unsent:
+            sent = self.sock.sendmsg(islice(unsent, MOST_PARTS))
+            self.unsent_bytes -= sent
+            self.sent_bytes += sent
+            while sent:
+                if sent < len(unsent[0]):
+                    unsent[0] = unsent[0][sent:]
+                    return  # the kernel is full
+                sent -= len(unsent.popleft())
 
     def lingers(self) -> bool:
         """Whether the peer's kernel has not acknowledged everything yet. What the peer sends meanwhile is read, since
@@ -214,8 +223,9 @@ class Server(Protocol):
     def drain(self) -> None:
         """Return when all runs have ended."""
 
-    def release(self, failure: PeerFailed | None) -> None:
-        """Serve the mesh no more: runs that have not ended fail, and its connections are Python's again."""
+    def release(self, failure: PeerFailed | None, gives_back: bool = True) -> None:
+        """Serve the mesh no more: runs that have not ended fail, and its connections are Python's again if the server
+        ``gives_back``."""
 
 
 class Mesh:
@@ -234,6 +244,8 @@ class Mesh:
         server: what runs its programs without Python's lock, if anything does.
         told: what the server calls when a peer has failed.
         watched: whether another thread may condemn a node.
+        ending: held by the thread that takes the connections back, and says over them why the mesh ends. Several
+            threads may learn of failures at the same time.
     """
 
     def __init__(self, node: int, names: Mapping[int, str], connections: Sequence[Connection]) -> None:
@@ -252,12 +264,14 @@ class Mesh:
         self.server: Server | None = None
         self.watched = False
         self.told: Callable[[PeerFailed], None] | None = None
+        self.ending = threading.RLock()
 
     def take_back(self) -> None:
         """Let the connections be Python's, if compiled code serves them."""
-        server, self.server = self.server, None
-        if server is not None:
-            server.release(self.failure)
+        with self.ending:
+            server, self.server = self.server, None
+            if server is not None:
+                server.release(self.failure)
 
     def widen(self, lanes: Sequence[Connection]) -> None:
         """Let further connections send what the first connections to their peers send. Only between runs, and before
@@ -319,10 +333,13 @@ class Mesh:
 
     def abort(self, failure: PeerFailed, culprit: int) -> None:
         """Tell every peer who is at fault, and end the mesh."""
-        if self.failure is not None:
-            return
-        self.failure = failure
-        self.take_back()
+        with self.ending:
+            if self.failure is None:
+                self.failure = failure
+                self.take_back()
+                self._tell(failure, culprit)
+
+    def _tell(self, failure: PeerFailed, culprit: int) -> None:
         text = failure.reason + (f", in {failure.transfer}" if failure.transfer else "")
         payload = text.encode()[:TEXT_BYTES]
         mains = [c for c in self.connections if c.main is c]
@@ -344,23 +361,26 @@ class Mesh:
     def leave(self) -> None:
         """End the run of another thread without blaming anyone: to the peers this process seems to die."""
         self.failure = self.failure or PeerFailed(self.name(self.node), "it left")
-        self.take_back()
+        server, self.server = self.server, None  # without waiting for a thread that ends the mesh
+        if server is not None:
+            server.release(self.failure, gives_back=False)
         for c in self.connections:
             with contextlib.suppress(OSError):
                 c.sock.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Say goodbye, and close when everything sent has been acknowledged, or after ``LINGER_S``."""
-        self.take_back()
-        if self.failure is None:
-            for c in self.connections:
-                if c.closed is None and c.main is c:
-                    c.queue(encode(Kind.BYE, self.runs))
-                    c.flush()
-                    with contextlib.suppress(OSError):
-                        c.sock.shutdown(socket.SHUT_WR)
-            deadline = time.monotonic() + LINGER_S
-            while sum(c.lingers() for c in self.connections) and time.monotonic() < deadline:
-                time.sleep(LOOK_S)
+        with self.ending:
+            self.take_back()
+            if lingers := self.failure is None:
+                for c in self.connections:
+                    if c.closed is None and c.main is c:
+                        c.queue(encode(Kind.BYE, self.runs))
+                        c.flush()
+                        with contextlib.suppress(OSError):
+                            c.sock.shutdown(socket.SHUT_WR)
+        deadline = time.monotonic() + LINGER_S
+        while lingers and sum(c.lingers() for c in self.connections) and time.monotonic() < deadline:
+            time.sleep(LOOK_S)
         for c in self.connections:
             c.sock.close()

@@ -117,9 +117,11 @@ class Engine:
             pass
         self.events.give(event)
 
-    def release(self, ends: Ends, failure: PeerFailed | None, last: Last = NOTHING_SAID) -> None:
+    def release(
+        self, ends: Ends, failure: PeerFailed | None, last: Last = NOTHING_SAID, gives_back: bool = True
+    ) -> None:
         """Serve a mesh no more; where groups share its connections, its streams say ``last``."""
-        if os.getpid() != self.owner or self.defer(self.release, ends, failure, last):
+        if os.getpid() != self.owner or self.defer(self.release, ends, failure, last, gives_back):
             return
         place = ends.address
         with self._lock:
@@ -129,7 +131,8 @@ class Engine:
             del self._templates[place]
         text = np.frombuffer(last.text or b"\0", dtype=np.uint8)
         self.ask(kernel_engine.DROP_GROUP, [place, last.words, last.culprit, len(last.text), address(text)])
-        ends.give_back()
+        if gives_back:
+            ends.give_back()
         for run in runs:
             if not run.ended:
                 why = failure or PeerFailed(ends.mesh.name(ends.mesh.node), "the group was destroyed")
@@ -269,10 +272,11 @@ class Engine:
         """Tell the peers of a failure, and end the group's runs."""
         mesh, current = ends.mesh, int(ends.group[at.CURRENT // WORD])
         running = next((run for run in runs if run.place == current), None)
-        ends.give_back()
         program, block = (None, None) if running is None else (running.program, running.block)
-        failure, culprit = failure_of(ends, program, block)
-        mesh.abort(failure, culprit)
+        with mesh.ending:
+            ends.note_runs()
+            failure, culprit = failure_of(ends, program, block)
+            mesh.abort(failure, culprit)
         if mesh.told is not None:
             mesh.told(failure)
         self.release(ends, mesh.failure)
@@ -305,8 +309,8 @@ class _Served:
     def drain(self) -> None:
         self.engine.drain(self.ends)
 
-    def release(self, failure: PeerFailed | None) -> None:
-        self.engine.release(self.ends, failure)
+    def release(self, failure: PeerFailed | None, gives_back: bool = True) -> None:
+        self.engine.release(self.ends, failure, gives_back=gives_back)
 
 
 _ENGINE: Engine | None = None

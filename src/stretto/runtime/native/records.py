@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -115,7 +116,7 @@ class Ends:
         numbers: tuple[int, Mapping[int, int]] | None = None, added: int = -1,
     ) -> None:  # fmt: skip
         count = len(mesh.connections)
-        self.mesh, self.shares = mesh, shared is not None
+        self.mesh, self.shares, self._noting = mesh, shared is not None, threading.RLock()
         self.wires = Wires([] if shared is not None else mesh.connections, 0)
         self._wire_of = shared if shared is not None else self.wires.place
         self.group = words(at.GROUP_WORDS // WORD)
@@ -165,10 +166,11 @@ class Ends:
     def note_runs(self) -> None:
         """Let the mesh know which runs were begun."""
         mesh, runs = self.mesh, int(self.group[at.RUNS // WORD])
-        for number in range(max(mesh.runs + 1, runs - CALLS_KEPT + 1), runs + 1):
-            mesh.runs = number - 1
-            k = number % CALLS_KEPT
-            mesh.begin(self.calls[3 * k : 3 * k + 3].tobytes())
+        with self._noting:  # threads that end the mesh at the same time
+            for number in range(max(mesh.runs + 1, runs - CALLS_KEPT + 1), runs + 1):
+                mesh.runs = number - 1
+                k = number % CALLS_KEPT
+                mesh.begin(self.calls[3 * k : 3 * k + 3].tobytes())
 
     def give_back(self) -> None:
         """Set the mesh's connections to where the loop has left them, unless groups share them."""
