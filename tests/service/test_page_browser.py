@@ -67,17 +67,16 @@ class Page:
         self.role = role
 
     def until(self, condition: str):
-        """Wait until a condition holds on the page, which is looked at whenever the page changes; its value."""
+        """Wait until a condition holds on the page, which is looked at at once and before each frame; its value."""
         script = (
-            "const done = arguments[arguments.length - 1], look = () => " + condition + ";"
-            "if (look()) return done(look()); const watch = new MutationObserver(() => {"
-            " if (look()) { watch.disconnect(); done(look()); } });"
-            "watch.observe(document, {subtree: true, childList: true, characterData: true, attributes: true});"
+            "const done = arguments[arguments.length - 1], holds = () => " + condition + ";"
+            "const look = () => { const found = holds(); found ? done(found) : requestAnimationFrame(look); }; look();"
         )
         return self.driver.execute_async_script(script)
 
     def text(self, selector: str) -> str:
-        return self.driver.find_element("css selector", selector).text
+        """What an element shows, which the page may draw anew at any moment."""
+        return self.driver.execute_script("return document.querySelector(arguments[0]).innerText", selector)
 
     def stroke(self, link: str) -> str:
         """The class of a link's stroke on the map."""
@@ -87,9 +86,9 @@ class Page:
         return self.driver.execute_script(script, link)
 
     def press(self, key: str) -> None:
-        button = f'button[data-key="{key}"]'
-        self.until(f"document.querySelector('{button}')?.disabled === false")
-        self.driver.find_element("css selector", button).click()
+        """Press a button once it can be pressed; the page may draw it anew at any moment."""
+        button = f"document.querySelector('button[data-key=\"{key}\"]')"
+        self.until(f"{button}?.disabled === false && ({button}.click(), true)")
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +126,9 @@ def planned(page) -> Page:
     page.client.report_times("training", 1, [{"number": 0, "calls": 5, "measured_s": 0.0345}])
     page.sign_in("read")
     page.until("document.querySelector('[data-job=training]')?.textContent.includes('34.5 ms')")
-    page.until("document.querySelector('#drawing svg') && document.querySelector('#links tbody tr')")
+    page.until(
+        "document.querySelector('path[data-link=\"Oslo→Rome\"]') && document.querySelector('tr[data-link=\"Oslo→Rome\"]')"
+    )
     return page
 
 
@@ -139,7 +140,7 @@ def test_an_empty_controller_says_how_to_add_a_network_which_then_appears(page):
     page.until("document.querySelectorAll('#links tbody tr').length === 8 && document.querySelector('#drawing svg')")
     assert "No job uses first yet" in page.text("#jobs")
     page.client.delete_network("first")
-    page.until("document.querySelector('#empty pre')")
+    page.until("!document.getElementById('empty').hidden")
 
 
 def test_who_may_read_sees_networks_jobs_times_and_versions_and_can_change_nothing(planned):
