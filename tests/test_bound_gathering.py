@@ -47,6 +47,7 @@ class Search:
         )
         wants = {(w, p) for p, (h, w) in enumerate(self.pieces)} if kind == "alltoall" else set()
         self.wants = wants or {(v, p) for v in ranks for p, (h, _) in enumerate(self.pieces) if h != v}
+        self.last = {b: [links[-1] for (_, to), links in self.ways.items() if to == b] for b in ranks}
         self.best = np.inf
 
     def run(self) -> float:
@@ -58,6 +59,8 @@ class Search:
         missing = self.wants - at.keys()
         if not missing:
             self.best = min(self.best, max(at[want] for want in self.wants))
+            return
+        if any(self._earliest(b, [w for w, _ in missing].count(b), free, last) >= self.best for b, _ in missing):
             return
         for (a, b), links in self.ways.items():
             new = [p for v, p in at if v == a and (b, p) not in at]
@@ -71,6 +74,15 @@ class Search:
                     if end >= self.best:
                         continue
                     self._search(at | {(b, p): end for p in sent}, free | dict.fromkeys(links, start + cost), start)
+
+    def _earliest(self, rank, count, free, last) -> float:
+        """When a rank has so many more pieces at the earliest: a link to it carries its part of them, in one message."""
+        links = {*self.last[rank]}
+        part = -(-count // len(links)) * self.size
+        return min(
+            max(free[e], last) + self.net.message_s[e] + part / self.net.bandwidth[e] + self.net.latency_s[e]
+            for e in links
+        )
 
 
 @pytest.mark.parametrize(
