@@ -7,6 +7,7 @@ links carry all images of that row.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -323,8 +324,9 @@ def planned_from_a_root(kind: str, seed: int) -> SymmetricPlan:
     return plan
 
 
+@cache
 def examples(seed: int) -> dict[str, SymmetricPlan]:
-    """Plans of all kinds, by name; others for every seed."""
+    """Plans of all kinds, by name; others for every seed. Several files take their cases from them."""
     found = {}
     networks = {
         "ring": ring(5), "ring in two orbits": ring(6, 2), "mesh": full_mesh(2, 3), "torus": torus(3, 3),
