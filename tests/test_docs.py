@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from ports import free_port
 from stretto import planners
 from stretto.cli import app
 from stretto.planners import registered
@@ -166,9 +166,7 @@ def test_the_training_script_of_the_page_learns_on_three_ranks(tmp_path):
     page = ROOT / "docs" / "howto" / "ddp-three-sites.md"
     script = next(text for _, text, prose in shown(page) if "as `train.py`" in prose)
     (tmp_path / "train.py").write_text(script)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    store = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "3"}
+    store = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "3"}
     run = [sys.executable, "-c", RANKS_OF_ONE_MACHINE]
     done = subprocess.run(run, cwd=tmp_path, env=os.environ | store, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from ports import free_port
 from stretto import __version__, emulator
 from stretto.cli import app
 from stretto.cli.measuring import _Recorder
@@ -174,11 +175,6 @@ def test_a_line_without_an_end_is_not_kept_for_ever(monkeypatch):
         exchange.share("hello", 0)
 
     assert "rank 1: it wrote a line of over 1000 bytes" in str(together(2, work, Notes())[-1])
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
 
 
 @pytest.mark.parametrize(

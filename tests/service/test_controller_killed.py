@@ -15,6 +15,7 @@ pytest.importorskip("prometheus_client")
 
 import stretto as st
 from controller_process import Served
+from ports import free_port
 from stretto.formats.native import plan_from_text
 from stretto.service import jobs, networks, published
 from stretto.service.client import Controller, ControllerGone
@@ -30,10 +31,9 @@ WAIT_S = 120.0
 
 def test_nothing_that_was_acknowledged_is_lost_when_it_is_killed(tmp_path):
     """Killed at random moments while clients write, the planner publishes, and a job asks for its plan."""
-    draw, known, port, asking = random.Random(5), {}, 0, None
+    draw, known, port, asking = random.Random(5), {}, free_port(), None
     for _ in range(2):
         served = Served(tmp_path, "--port", port)
-        port = int(served.url.rpartition(":")[2])
         client = served.client()
         client.put_network("net", NET.to_json())
         before = client.job("job0")["plan_version"] if known else 0
