@@ -191,10 +191,11 @@ def test_of_ten_short_instances_all_are_proved_and_the_fast_search_has_the_optim
 @given(st.integers(0, 10_000))
 def test_swot_is_never_worse_than_one_shot_and_strawman_nor_better_than_its_bound(seed):
     instance = some_instance(seed)
-    took = completion(instance, find_schedule(instance))
+    share = find_schedule(instance)
+    took = completion(instance, share)
     for other in (strawman(instance), one_shot(instance)):
         assert other is None or took <= completion(instance, other) * (1 + 1e-9)
-    bound, by_whole_numbers = lower_bound(instance), lower_bound(instance, find_schedule(instance))
+    bound, by_whole_numbers = lower_bound(instance), lower_bound(instance, share)
     assert ideal(instance) * (1 - 1e-9) <= bound <= by_whole_numbers <= took * (1 + 1e-9)
 
 
