@@ -20,15 +20,15 @@ REQUESTS = (
     ("alltoall", "sites:2,3", {"size": "16MB"}),
     ("allgather", "ndv2:2", {"size": "1MB", "planner": "taccl", "effort": "quick"}),
 )
-SPIN = "while True: pass"
+SPIN, NICE = "while True: pass", 10
 STOP_S, GO_S = 0.1, 0.2
 """The longest time for which a process is stopped at once, and may run between two stops."""
 
 
 def planning(kind: str, topology: str, options: dict[str, str]) -> subprocess.Popen[str]:
-    """A process of the command line, as nice as can be."""
+    """A process of the command line, as nice as its rival: nicer than the tests beside it, which go on."""
     flags = [word for name, value in options.items() for word in (f"--{name}", value)]
-    program = "import os; os.nice(19); from stretto.cli import main; main()"
+    program = f"import os; os.nice({NICE}); from stretto.cli import main; main()"
     words = [sys.executable, "-c", program, "plan", kind, "-t", topology, *flags, "--json"]
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -44,7 +44,7 @@ def test_a_starved_and_a_stopped_process_make_the_same_plan(kind, topology, opti
     undisturbed = st.plan(kind, topology, **options).digest()
     core = min(os.sched_getaffinity(0))
     starved, stopped = planning(kind, topology, options), planning(kind, topology, options)
-    rival = subprocess.Popen(["nice", "-n", "19", sys.executable, "-c", SPIN])
+    rival = subprocess.Popen(["nice", "-n", str(NICE), sys.executable, "-c", SPIN])
     try:
         for process in (starved, rival):
             os.sched_setaffinity(process.pid, {core})
