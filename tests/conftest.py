@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
 from examples import ASKED
+from grouping import is_long, scheduler
 
 # groups of PyTorch begin with quick plans and stay with them, and leave nothing on disk; who tests more says so
 os.environ |= {"STRETTO_EFFORT": "none", "STRETTO_CACHE": ""}
@@ -26,20 +27,6 @@ settings.register_profile(
 )
 settings.load_profile("stretto")
 
-LONG = (
-    "test_example_training", "test_torchrun", "test_mtegcca_is_within_5_percent", "test_torch_stress",
-    "test_a_killed_study_resumes", "test_torch.py", "test_generated_cells_have", "test_examples", "README", "test_emulator",
-    "test_survey", "test_lanes", "test_measuring", "test_torchft", "test_torch_own_tests", "targets.md", "test_sums_go_on",
-)  # fmt: skip
-"""Parts of the names of tests that take longest: each runs alone for 5 to 30 s."""
-
-SHARED = (
-    "test_torchrun.py", "test_torch_over.py", "test_front.py", "test_nccl_pack.py", "test_exports.py", "test_prometheus.py",
-    "test_store.py", "test_controller.py", "test_controller_faults.py", "test_narrow.py", "test_torch.py",
-    "test_torch_controller.py", "test_torch_shared.py", "test_watch.py", "test_resizing.py", "test_sizing.py",
-)  # fmt: skip
-"""Files whose tests share something that takes seconds to make: one process runs each, so that it is made once."""
-
 
 @pytest.hookimpl(optionalhook=True)  # so that pytest runs without xdist, too
 def pytest_xdist_auto_num_workers(config):
@@ -47,13 +34,14 @@ def pytest_xdist_auto_num_workers(config):
     return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 1
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    return scheduler(config, log) if config.getvalue("dist") == "loadgroup" else None
+
+
 def pytest_collection_modifyitems(items):
-    """Put the longest tests first, so that no process is still at one when the others have ended, and together what
-    shares something."""
-    for item in items:
-        if item.path.name in SHARED:
-            item.add_marker(pytest.mark.xdist_group(item.path.name))
-    items.sort(key=lambda item: not any(part in item.nodeid for part in LONG))
+    """Put the longest tests first, so that no process is still at one when the others have ended."""
+    items.sort(key=lambda item: not is_long(item.nodeid))
 
 
 @pytest.fixture(scope="session")

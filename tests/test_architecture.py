@@ -17,8 +17,6 @@ import pytest
 
 from stretto.model.kinds import BY_NAME
 
-pytestmark = pytest.mark.xdist_group("architecture")  # one process reads all files, once
-
 SOURCE = Path(__file__).parents[1] / "src" / "stretto"
 
 KNOWS = {

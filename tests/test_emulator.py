@@ -168,7 +168,6 @@ def test_the_network_alone_divides_a_link_by_weight():
 
 
 @NEEDS_NAMESPACES
-@pytest.mark.xdist_group("clean")  # one `--clean` at a time: it removes what any killed emulation left
 @pytest.mark.parametrize("guarded", [True, False], ids=["by its guard", "by the next --clean"])
 def test_what_a_killed_emulation_leaves_is_removed(guarded, tmp_path):
     stretto = [sys.executable, "-m", "stretto.cli"]

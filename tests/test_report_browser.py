@@ -21,7 +21,6 @@ from stretto.topologies import load_topology
 
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.xdist_group("browser"),
     pytest.mark.skipif(not available(), reason="chromium or chromedriver is absent"),
 ]
 

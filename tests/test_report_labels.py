@@ -9,7 +9,6 @@ from page_browser import available, drawn, visit
 
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.xdist_group("browser"),
     pytest.mark.skipif(not available(), reason="chromium or chromedriver is absent"),
 ]
 

@@ -16,7 +16,6 @@ from page_browser import available, started, visit
 
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.xdist_group("browser"),
     pytest.mark.skipif(not available(), reason="chromium or chromedriver is absent"),
 ]
 

@@ -12,7 +12,6 @@ from stretto.report import write_page
 
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.xdist_group("browser"),
     pytest.mark.skipif(not available(), reason="chromium or chromedriver is absent"),
 ]
 

@@ -13,7 +13,6 @@ from stretto.report import study_html
 
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.xdist_group("browser"),
     pytest.mark.skipif(not available(), reason="chromium or chromedriver is absent"),
 ]
 

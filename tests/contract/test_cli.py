@@ -342,7 +342,6 @@ def test_an_emulation_that_would_leave_a_chunk_without_bytes_is_refused(tmp_path
     assert "--shrink" in said and "10000 bytes" in said
 
 
-@pytest.mark.xdist_group("clean")
 def test_what_killed_emulations_left_can_be_removed():
     if shutil.which("ip") is None:
         pytest.skip("iproute2 is missing")

@@ -32,12 +32,7 @@ from stretto.topologies import load_topology
 from stretto.verify import verify
 
 PLANNERS = [e for e in registered().values() if not e.refines]
-# the tests of one kind run in one process, where planners share networks and bounds, and tests share plans
-CASES = [
-    pytest.param(e.name, kind, id=f"{e.name}-{kind}", marks=pytest.mark.xdist_group(f"planners of {kind}"))
-    for e in PLANNERS
-    for kind in e.collectives
-]
+CASES = [pytest.param(e.name, kind, id=f"{e.name}-{kind}") for e in PLANNERS for kind in e.collectives]
 NETWORKS = [
     "dgx1",
     "dgx2:2",

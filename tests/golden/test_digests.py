@@ -110,9 +110,7 @@ def answer(row: Row) -> str:
 ROWS = read()
 
 
-@pytest.mark.parametrize(
-    "row", [pytest.param(r, id=r.name, marks=pytest.mark.xdist_group(f"golden {r.planner}")) for r in ROWS]
-)
+@pytest.mark.parametrize("row", [pytest.param(r, id=r.name) for r in ROWS])
 def test_the_answer_is_what_it_was(row):
     assert answer(row) == row.answer
 

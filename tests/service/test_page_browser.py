@@ -22,7 +22,6 @@ from stretto.service.access import new_token
 
 pytestmark = [
     pytest.mark.browser,
-    pytest.mark.xdist_group("browser"),
     pytest.mark.skipif(
         not (shutil.which("chromium") and shutil.which("chromedriver")), reason="chromium or chromedriver is absent"
     ),
