@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 
 from examples import ASKED
-from grouping import is_long, scheduler
+from grouping import group_of, places, scheduler
 
 # groups of PyTorch begin with quick plans and stay with them, and leave nothing on disk; who tests more says so
 os.environ |= {"STRETTO_EFFORT": "none", "STRETTO_CACHE": ""}
@@ -40,8 +40,8 @@ def pytest_xdist_make_scheduler(config, log):
 
 
 def pytest_collection_modifyitems(items):
-    """Put the longest tests first, so that no process is still at one when the others have ended."""
-    items.sort(key=lambda item: not is_long(item.nodeid))
+    place = places([item.nodeid for item in items])
+    items.sort(key=lambda item: (place[group := group_of(item.nodeid)], group))
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,9 @@ for groups are of no use for that: pytest-xdist 3.8 writes them into the names o
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 LONG = (
@@ -15,7 +18,15 @@ LONG = (
     "test_survey", "test_lanes", "test_measuring", "test_torchft", "test_torch_own_tests", "targets.md", "test_sums_go_on",
     "test_report", "test_failures", "test_execute", "test_fuzz", "test_starved", "test_ray_loses",
 )  # fmt: skip
-"""Parts of the names of tests that take longest; their groups are begun first."""
+"""Parts of the names of tests that take longest; their groups are begun first, so that no process is still at one when
+the others have ended."""
+
+WAITING = (
+    "tests/runtime/", "tests/service/", "test_emulat", "test_study_engines.py", "test_starved.py", "test_measure", "test_watch.py",
+    "test_report", "test_study_page.py", "test_interrupting.py", "test_planning.py",
+)  # fmt: skip
+"""Parts of the names of files whose tests wait for links, time-outs, browsers or processes: their groups are spread
+among the others, which need all of a core."""
 
 SPREAD = (
     "test_docs.py", "test_refiners.py", "test_swot.py", "test_almost_symmetric.py", "test_bound_gathering.py", "test_targets.py",
@@ -28,7 +39,7 @@ BY_LAST_WORD, BY_FIRST_WORD = ("contract/test_planners.py",), ("golden/test_dige
 first, of the words joined by hyphens that say a test's case."""
 
 TOGETHER = {
-    "browser": ("test_report", "test_study_page.py", "test_page_browser.py"),  # one browser
+    "test_report and other pages": ("test_report", "test_study_page.py", "test_page_browser.py"),  # one browser
     "clean": ("test_emulator.py", "contract/test_cli.py"),  # which remove what any killed emulation has left
 }  # fmt: skip
 """Groups of several files, by parts of their names."""
@@ -48,8 +59,17 @@ def group_of(test: str) -> str:
     return test if file.endswith(SPREAD) else file
 
 
-def is_long(test: str) -> bool:
-    return any(part in test for part in LONG)
+def places(tests: Sequence[str]) -> dict[str, float]:
+    """For each group when it is begun, as a share of the tests of groups that wait, or of the others."""
+    counts = Counter(map(group_of, tests))
+    long = {group_of(test) for test in tests if any(part in test for part in LONG)}
+    found: dict[str, float] = {}
+    for waits in (True, False):
+        groups = [group for group in counts if any(part in group for part in WAITING) == waits]
+        groups.sort(key=lambda group: group not in long)
+        before = list(accumulate((counts[group] for group in groups), initial=0))
+        found |= {group: count / before[-1] for group, count in zip(groups, before)}
+    return found
 
 
 def scheduler(config: Any, log: Any) -> Any:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from grouping import BY_FIRST_WORD, BY_LAST_WORD, LONG, SPREAD, TOGETHER, group_of
+from grouping import BY_FIRST_WORD, BY_LAST_WORD, LONG, SPREAD, TOGETHER, WAITING, group_of, places
 
 HERE = Path(__file__).parent
 
@@ -18,8 +18,8 @@ HERE = Path(__file__).parent
     ("test", "group"),
     [
         ("tests/test_units.py::test_sizes[1-KB]", "tests/test_units.py"),
-        ("tests/test_report_look.py::test_it", "browser"),
-        ("tests/service/test_page_browser.py::test_it", "browser"),
+        ("tests/test_report_look.py::test_it", "test_report and other pages"),
+        ("tests/service/test_page_browser.py::test_it", "test_report and other pages"),
         ("tests/contract/test_cli.py::test_it", "clean"),
         (
             "tests/contract/test_planners.py::test_it[star:4-ring-allreduce]",
@@ -36,11 +36,23 @@ def test_a_group_is_a_file_or_what_shares_something(test, group):
 
 def test_the_files_that_are_named_are_there():
     files = [path.relative_to(HERE.parent).as_posix() for path in HERE.rglob("test_*.py")]
-    named = [*SPREAD, *BY_FIRST_WORD, *BY_LAST_WORD, *(part for parts in TOGETHER.values() for part in parts)]
+    named = [*SPREAD, *WAITING, *BY_FIRST_WORD, *BY_LAST_WORD, *(part for parts in TOGETHER.values() for part in parts)]
     assert [name for name in named if not any(name in file for file in files)] == []
     texts = "".join(f"{file}\n{(HERE.parent / file).read_text()}" for file in files)
     pages = "".join(path.name for path in (HERE.parent / "docs").rglob("*.md")) + "README"
     assert [part for part in LONG if part not in texts + pages] == []
+
+
+def test_what_waits_is_spread_among_what_computes_and_the_longest_come_first():
+    tests = [
+        f"tests/{file}::test_{n}" for file in ("test_a.py", "test_b.py", "test_fuzz.py", "test_z.py") for n in range(3)
+    ]
+    tests += [f"tests/runtime/{file}::test_it" for file in ("test_a.py", "test_survey.py")]
+    place = places(tests)
+    assert sorted(place, key=place.__getitem__) == [
+        "tests/runtime/test_survey.py", "tests/test_fuzz.py", "tests/test_a.py", "tests/runtime/test_a.py", "tests/test_b.py",
+        "tests/test_z.py",
+    ]  # fmt: skip
 
 
 def test_one_process_runs_all_tests_of_a_group():
