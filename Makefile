@@ -15,6 +15,9 @@ QUICK := golden mutants oracle contract/test_cli.py contract/test_cli_refusals.p
   test_every_plan_verifies_and_never_beats_the_bound test_both_speeds_of_the_kernels_give_the_same_plan \
   test_the_simulator_reproduces_every_start_and_the_plan_is_right_in_ready_order_too)
 
+# else each process of the tests would compile all of PyTorch and Numba from their sources, in seconds
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup packages demo picture test quick check format bench tables docs wheels release clean
 help: ## what each target does
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -27,8 +30,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV) || \
 	  { echo "the venv module is missing: apt-get install python3-venv"; exit 1; }
 	@echo "installing stretto into $(VENV) ..."
-	@$(INSTALL) -e '.[dev,torch]'
-	@touch $@
+	@$(INSTALL) -e '.[dev,torch$(ALSO)]'
+	@touch $@ $(if $(ALSO),$(DOCS_STAMP) $(RAY_STAMP))
 
 $(DOCS_STAMP): $(STAMP)
 	@$(INSTALL) -e '.[docs]'
@@ -38,8 +41,8 @@ $(RAY_STAMP): $(STAMP)
 	@$(INSTALL) -e '.[ray]'
 	@touch $@
 
-packages: ## install what check, test and docs need, one set after another, as pip wants it
-	@$(MAKE) --no-print-directory $(STAMP)
+packages: ## install what check, test and docs need: in a new environment at once, else one set after another, as pip wants it
+	@$(MAKE) --no-print-directory $(STAMP) ALSO=,docs,ray
 	@$(MAKE) --no-print-directory $(DOCS_STAMP)
 	@$(MAKE) --no-print-directory $(RAY_STAMP)
 
