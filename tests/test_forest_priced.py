@@ -14,6 +14,7 @@ from stretto.bounds import bounds
 from stretto.model.collective import Workload, make_collective
 from stretto.planners import run_planner
 from stretto.planners.forest import kernel_arborescences as arborescences
+from stretto.planners.forest import priced
 from stretto.planners.forest.candidates import forests_of
 from stretto.planners.forest.lowering import pipeline
 from stretto.planners.forest.planner import COSTS
@@ -118,3 +119,22 @@ def test_there_are_no_more_trees_than_the_option_allows():
     plan = run_planner("forest", net, work, options={"trees": 1})
     assert verify(plan).ok
     assert plan.meta["trees"] <= len(net.accelerators)
+
+
+@pytest.mark.parametrize("kind", ["allreduce", "broadcast", "reducescatter"])
+def test_the_kernel_is_given_arrays_of_one_layout(kind, monkeypatch):
+    class Given(Exception):
+        """What the kernel is given."""
+
+    def at_speed(kernel, work):
+        def call(links, nodes, *more):
+            raise Given(*links, *nodes, *more)
+
+        return call
+
+    monkeypatch.setattr(priced, "at_speed", at_speed)
+    net = load_topology("dgx2:1?sharp=true")
+    with pytest.raises(Given) as given_arrays:
+        run_planner("forest", net, Workload((make_collective(kind, net, 10**6),)))
+    arrays = [array for array in given_arrays.value.args if isinstance(array, np.ndarray)]
+    assert arrays and all(array.flags.c_contiguous for array in arrays)

@@ -85,7 +85,7 @@ def priced_trees(
     roots = np.array([place[v] for v in (c.ranks.tolist() if both else like.root_share)], dtype=np.int64)
     chosen = np.full(count, -1) if both and len(nodes) > len(c.ranks) else roots[np.arange(count) % len(roots)]
     kinds = np.array([kind for kind in (0, 1) if both or kind == c.reduces])
-    far = far.T if c.reduces and not both else far
+    far = np.ascontiguousarray(far.T) if c.reduces and not both else far  # else the kernel is compiled for both layouts
     length = net.latency_s + part_bytes / net.bandwidth
     price = length_price / length.mean()
     seconds = 1 / (net.bandwidth * like.seconds_per_byte(topology))
