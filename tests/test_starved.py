@@ -20,7 +20,7 @@ REQUESTS = (
     ("alltoall", "sites:2,3", {"size": "16MB"}),
     ("allgather", "ndv2:2", {"size": "1MB", "planner": "taccl", "effort": "quick"}),
 )
-SPIN, NICE = "while True: pass", 10
+SPIN, NICE = "while True: pass", 5
 STOP_S, GO_S = 0.1, 0.2
 """The longest time for which a process is stopped at once, and may run between two stops."""
 
