@@ -14,7 +14,10 @@ from stretto.model.rows import ends_at_nodes
 from stretto.model.targets import TARGETS
 from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
 from stretto.planners import registry, run_planner
+from stretto.planners.fixed.planner import plan_algorithm
+from stretto.planners.registry import Request
 from stretto.planners.run import plan_by
+from stretto.schedule.algorithms import DISSEMINATION
 from stretto.schedule.best import completion_s
 from stretto.schedule.effort import Budget
 from stretto.schedule.resizing import tapered, timed_again
@@ -84,7 +87,8 @@ def uneven(message_s: float):
 def in_messages():
     """A timed plan whose messages carry several chunks, and share links."""
     net = uneven(5e-5)
-    plan = run_planner("hierarchical", net, Workload((make_collective("allreduce", net, 5_000_000, chunks=2),)))
+    request = Request(net, Workload((make_collective("allreduce", net, 5_000_000, chunks=2),)))
+    plan = plan_algorithm(DISSEMINATION, request, timed=True)
     assert plan.sharing == "timed" and message_count(plan) < plan.transfer_count
     return plan
 
