@@ -250,6 +250,13 @@ def test_what_messages_cost_processes_does_not_count_between_switches():
     assert (costing(slow, 50e-6).message_s == np.where(between, 1e-3, 50e-6)).all()
 
 
+def test_accelerators_start_messages_also_where_routes_pass_through_them():
+    net = load_topology("zoo:Abilene?transit=true")
+    for given in (load_topology("zoo:Abilene?transit=true&message=50us"), costing(net, 50e-6)):
+        assert given.message_s.tolist() == [50e-6] * net.link_count
+    assert costing(assume_messages(net), 50e-6).message_s.all()
+
+
 def test_graphml_keeps_the_cost(tmp_path):
     net = costly("ring:3")
     for topology in (net, replace(net, message_s=np.arange(6) * 1e-6), costly("ring:3", "0s"), load_topology("ring:3")):

@@ -33,9 +33,12 @@ def costing(topology: Topology, least_s: float) -> Topology:
 
 
 def _at_ends(topology: Topology, message_s: float) -> Float64:
-    """float64[links], seconds: the cost, and 0 where both ends pass on packets."""
-    passed = topology.transit[topology.src] & topology.transit[topology.dst]
-    return np.where(passed, 0.0, message_s)
+    """float64[links], seconds: the cost, and 0 where both ends pass on packets.
+
+    Accelerators start messages also where routes may pass through them.
+    """
+    passes = topology.transit & ~topology.is_accelerator
+    return np.where(passes[topology.src] & passes[topology.dst], 0.0, message_s)
 
 
 def seen_by(topology: Topology, size_bytes: float) -> Topology:
