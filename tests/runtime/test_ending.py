@@ -58,9 +58,10 @@ class Slow:
     def drain(self) -> None:
         pass
 
-    def release(self, failure, gives_back=True) -> None:
+    def release(self, failure, gives_back=True):
         self.other.start()
         self.other.join(A_MOMENT_S)
+        return ()
 
 
 @pytest.mark.parametrize("late", [lambda mesh: mesh.close(), lambda mesh: mesh.abort(PeerFailed("rank 7", "no"), 7)])
@@ -77,19 +78,53 @@ def test_the_first_failure_is_told_before_another_thread_ends_the_mesh(late):
     assert (frame.kind, frame.row, said[HEADER.size :]) == (Kind.ABORT, 1, b"it computes nonsense")
 
 
-def test_connections_come_back_from_the_loop_once(monkeypatch):
+@pytest.fixture
+def loop(monkeypatch):
     monkeypatch.setenv("STRETTO_KERNELS", "python")
-    loop, made, told, gave = engine.Engine(kernel_engine.serve), meshes([0, 1]), threading.Event(), []
-    net, give_back = load_topology("fullmesh:2"), Wires.give_back
+    loop = engine.Engine(kernel_engine.serve)
+    yield loop
+    loop.stop()
+
+
+def begun(loop, mesh):
+    """A run of node 0 that waits for node 1."""
+    net = load_topology("fullmesh:2")
     plan = run_planner("shortest-path", net, Workload((make_collective("allgather", net, 100),)))
+    how = {"sizes": None, "dtype": np.uint8, "reduce": np.add, "timeout_s": 20, "call": bytes(24)}
+    return loop.begin(mesh, lower(plan)[0], content.inputs(plan, [0], 0), content.outputs(plan, [0, 1]), **how)
+
+
+@pytest.mark.parametrize(
+    "ends", [lambda made: made[1].leave(), lambda made: made[0].abort(PeerFailed("node 1", "no"), 1),
+             lambda made: made[0].close(), lambda made: made[0].take_back()],
+    ids=["the loop sees it", "abort", "close", "take back"],
+)  # fmt: skip
+def test_who_listens_to_a_run_that_fails_may_wait_for_a_thread_that_ends_the_mesh(loop, ends):
+    made, waited, heard = meshes([0, 1]), [], threading.Event()
+    other = threading.Thread(target=lambda: (made[0].abort(PeerFailed("node 1", "it says no"), 1), made[0].take_back()))
+
+    def listener():
+        other.start()
+        other.join(5)
+        waited.append(other.is_alive())
+        heard.set()
+
+    begun(loop, made[0]).listen(listener)
+    ends(made)
+    assert heard.wait(20)
+    for mesh in made.values():
+        mesh.close()
+    assert waited == [False]
+
+
+def test_connections_come_back_from_the_loop_once(loop, monkeypatch):
+    made, told, gave, give_back = meshes([0, 1]), threading.Event(), [], Wires.give_back
     monkeypatch.setattr(Wires, "give_back", lambda wires: (gave.append(wires), give_back(wires))[1])
     made[0].told = lambda failure: told.set()
-    how = {"sizes": None, "dtype": np.uint8, "reduce": np.add, "timeout_s": 20, "call": bytes(24)}
-    run = loop.begin(made[0], lower(plan)[0], content.inputs(plan, [0], 0), content.outputs(plan, [0, 1]), **how)
+    run = begun(loop, made[0])
     made[1].leave()
     assert run.wait(20) and isinstance(run.failure, PeerFailed)
     assert told.wait(20)
     for mesh in made.values():
         mesh.close()
-    loop.stop()
     assert len(gave) == 1

@@ -223,9 +223,10 @@ class Server(Protocol):
     def drain(self) -> None:
         """Return when all runs have ended."""
 
-    def release(self, failure: PeerFailed | None, gives_back: bool = True) -> None:
+    def release(self, failure: PeerFailed | None, gives_back: bool = True) -> Sequence[Callable[[], None]]:
         """Serve the mesh no more: runs that have not ended fail, and its connections are Python's again if the server
-        ``gives_back``."""
+        ``gives_back``. Returns the listeners of these runs, which are to be called without a lock: they may wait for
+        other threads that end the mesh."""
 
 
 class Mesh:
@@ -269,9 +270,14 @@ class Mesh:
     def take_back(self) -> None:
         """Let the connections be Python's, if compiled code serves them."""
         with self.ending:
-            server, self.server = self.server, None
-            if server is not None:
-                server.release(self.failure)
+            listeners = self._leave_server()
+        for call in listeners:
+            call()
+
+    def _leave_server(self, gives_back: bool = True) -> Sequence[Callable[[], None]]:
+        """Take the mesh from the server, if one has it; returns the listeners of runs that fail."""
+        server, self.server = self.server, None
+        return () if server is None else server.release(self.failure, gives_back)
 
     def widen(self, lanes: Sequence[Connection]) -> None:
         """Let further connections send what the first connections to their peers send. Only between runs, and before
@@ -333,11 +339,16 @@ class Mesh:
 
     def abort(self, failure: PeerFailed, culprit: int) -> None:
         """Tell every peer who is at fault, and end the mesh."""
-        with self.ending:
-            if self.failure is None:
-                self.failure = failure
-                self.take_back()
-                self._tell(failure, culprit)
+        listeners: Sequence[Callable[[], None]] = ()
+        try:
+            with self.ending:
+                if self.failure is None:
+                    self.failure = failure
+                    listeners = self._leave_server()
+                    self._tell(failure, culprit)
+        finally:
+            for call in listeners:
+                call()
 
     def _tell(self, failure: PeerFailed, culprit: int) -> None:
         text = failure.reason + (f", in {failure.transfer}" if failure.transfer else "")
@@ -361,9 +372,8 @@ class Mesh:
     def leave(self) -> None:
         """End the run of another thread without blaming anyone: to the peers this process seems to die."""
         self.failure = self.failure or PeerFailed(self.name(self.node), "it left")
-        server, self.server = self.server, None  # without waiting for a thread that ends the mesh
-        if server is not None:
-            server.release(self.failure, gives_back=False)
+        for call in self._leave_server(gives_back=False):  # without waiting for a thread that ends the mesh
+            call()
         for c in self.connections:
             with contextlib.suppress(OSError):
                 c.sock.shutdown(socket.SHUT_RDWR)
@@ -371,7 +381,7 @@ class Mesh:
     def close(self) -> None:
         """Say goodbye, and close when everything sent has been acknowledged, or after ``LINGER_S``."""
         with self.ending:
-            self.take_back()
+            listeners = self._leave_server()
             if lingers := self.failure is None:
                 for c in self.connections:
                     if c.closed is None and c.main is c:
@@ -379,6 +389,8 @@ class Mesh:
                         c.flush()
                         with contextlib.suppress(OSError):
                             c.sock.shutdown(socket.SHUT_WR)
+        for call in listeners:
+            call()
         deadline = time.monotonic() + LINGER_S
         while lingers and sum(c.lingers() for c in self.connections) and time.monotonic() < deadline:
             time.sleep(LOOK_S)

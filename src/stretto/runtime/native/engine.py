@@ -15,6 +15,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -119,24 +120,31 @@ class Engine:
 
     def release(
         self, ends: Ends, failure: PeerFailed | None, last: Last = NOTHING_SAID, gives_back: bool = True
-    ) -> None:
-        """Serve a mesh no more; where groups share its connections, its streams say ``last``."""
-        if os.getpid() != self.owner or self.defer(self.release, ends, failure, last, gives_back):
-            return
+    ) -> Sequence[Callable[[], None]]:
+        """Serve a mesh no more; where groups share its connections, its streams say ``last``. Returns the listeners of
+        runs that fail, which are to be called without a lock."""
+        if os.getpid() != self.owner or self.defer(self._drop, ends, failure, last, gives_back):
+            return ()
         place = ends.address
         with self._lock:
             if self._ends.pop(place, None) is None:
-                return
+                return ()
             runs = self._runs.pop(place)
             del self._templates[place]
         text = np.frombuffer(last.text or b"\0", dtype=np.uint8)
         self.ask(kernel_engine.DROP_GROUP, [place, last.words, last.culprit, len(last.text), address(text)])
         if gives_back:
             ends.give_back()
-        for run in runs:
-            if not run.ended:
-                why = failure or PeerFailed(ends.mesh.name(ends.mesh.node), "the group was destroyed")
-                run.fail(PeerFailed(why.peer, why.reason, why.transfer or run.transfer_of(why.peer)))
+        failed = [run for run in runs if not run.ended]
+        for run in failed:
+            why = failure or PeerFailed(ends.mesh.name(ends.mesh.node), "the group was destroyed")
+            run.end(PeerFailed(why.peer, why.reason, why.transfer or run.transfer_of(why.peer)))
+        return [partial(self.listeners.call, run.place) for run in failed]
+
+    def _drop(self, ends: Ends, failure: PeerFailed | None, *more: Any) -> None:
+        """The same, and call the listeners."""
+        for call in self.release(ends, failure, *more):
+            call()
 
     def drain(self, ends: Ends) -> None:
         """Return when all runs of a mesh have ended."""
@@ -276,10 +284,10 @@ class Engine:
         with mesh.ending:
             ends.note_runs()
             failure, culprit = failure_of(ends, program, block)
-            mesh.abort(failure, culprit)
+        mesh.abort(failure, culprit)  # calls listeners, which may wait for other threads that end the mesh
         if mesh.told is not None:
             mesh.told(failure)
-        self.release(ends, mesh.failure)
+        self._drop(ends, mesh.failure)
 
     def failed_sum(self, mesh: Mesh) -> PeerFailed | None:
         """Why no run of this process can be trusted: a sum has raised an exception; None if none has."""
@@ -309,8 +317,8 @@ class _Served:
     def drain(self) -> None:
         self.engine.drain(self.ends)
 
-    def release(self, failure: PeerFailed | None, gives_back: bool = True) -> None:
-        self.engine.release(self.ends, failure, gives_back=gives_back)
+    def release(self, failure: PeerFailed | None, gives_back: bool = True) -> Sequence[Callable[[], None]]:
+        return self.engine.release(self.ends, failure, gives_back=gives_back)
 
 
 _ENGINE: Engine | None = None

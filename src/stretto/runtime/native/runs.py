@@ -101,11 +101,15 @@ class Run:
         return True
 
     def fail(self, failure: BaseException) -> None:
+        """End a run that the loop does not run, and call who listens to it."""
+        self.end(failure)
+        self.engine.listeners.call(self.place)
+
+    def end(self, failure: BaseException) -> None:
         """End a run that the loop does not run."""
         self._failure = failure
         self.block[at.STATUS // WORD] = at.ENDED_BADLY
         os.eventfd_write(self._event, 1)
-        self.engine.listeners.call(self.place)
 
     def listen(self, call: Callable[[], None]) -> None:
         """Call ``call`` once when the run has ended, in a thread for this."""

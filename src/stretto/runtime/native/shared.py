@@ -132,7 +132,8 @@ class SharedMesh(Mesh):
     def _say_last(self, last: Last) -> None:
         server, self.server = self.server, None
         if server is not None:
-            self._roads.engine.release(self._ends, self.failure, last)
+            for call in self._roads.engine.release(self._ends, self.failure, last):
+                call()
 
     def _release(self, lingers: bool) -> None:
         if self._holds.acquire(blocking=False):  # once, and for ever
