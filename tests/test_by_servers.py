@@ -70,7 +70,7 @@ def test_one_message_a_chunk_takes_much_longer():
 
 
 @pytest.mark.parametrize("kind", BETWEEN_SERVERS)
-def test_accelerators_that_are_no_ranks_carry_on_what_their_rail_brings(kind):
+def test_accelerators_outside_the_collective_carry_on_what_their_rail_brings(kind):
     """Of two servers of four GPUs on four rails other GPUs are ranks in each: no rail joins two ranks."""
     net = cluster([[4, [0, 1, 2, 3]]] * 2, rails=4)
     first, second = net.accelerators[:4], net.accelerators[4:]

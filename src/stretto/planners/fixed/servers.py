@@ -46,7 +46,7 @@ def grids(ranks: Int32, labels: Sequence[Int64]) -> Iterator[tuple[Int64, int]]:
 def gateways(topology: Topology, network: Network, ranks: Int32, labels: Sequence[Int64]) -> Iterator[Gateways]:
     """Gateways of servers that are not cells of a grid, since their sizes differ or few of their ranks reach others.
 
-    Where accelerators that are no ranks reach other servers, they may be gateways, too.
+    Accelerators outside the collective (relays) that reach other servers may be gateways, too.
     """
     others = np.setdiff1d(topology.accelerators, ranks)
     nodes = np.concatenate((ranks, others))
