@@ -226,3 +226,13 @@ def test_a_part_of_a_plan_keeps_its_messages():
     )  # fmt: skip
     assert code(plan) == "ok"
     assert part_of(plan, [1]).message.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("passed", [8, 3])
+@pytest.mark.parametrize(("planner", "kind"), [("bruck", "alltoall"), ("hierarchical", "allgather")])
+def test_ranks_through_which_routes_may_pass_get_a_message_for_each_chunk(planner, kind, passed):
+    net = load_topology("fullmesh:8?message=20us")
+    net = replace(net, transit=np.arange(8) < passed)
+    plan = run_planner(planner, net, Workload((make_collective(kind, net, 64_000),)))
+    assert code(plan) == "ok"
+    assert plan.message is None or passed < 8

@@ -32,7 +32,10 @@ def in_messages(plan: Plan, timed: bool = False) -> Plan:
     if plan.group is None or plan.topology.planes or not messages_cost(plan.topology) or not plan.transfer_count:
         return plan
     timed = timed and bool((plan.route.lengths > 1).any())
-    run = numbered(plan.group, plan.src, plan.dst.values)
+    stores, row = plan.topology.store_and_forward, np.arange(plan.transfer_count)
+    # a node through which routes may pass sends on what still comes, so its messages have one chunk each
+    alone = np.where(stores[plan.src] & stores[plan.dst.values], -1, row)
+    run = numbered(plan.group, plan.src, plan.dst.values, alone)
     longest = int(np.bincount(run).max())
     counts = powers_up_to(longest) if plan.transfer_count <= MOST_TRIED else [1.0][: longest - 1]
     plans: list[Plan] = []
