@@ -133,3 +133,10 @@ def test_small_sums_are_exchanged_whole_and_large_ones_in_parts():
     assert "recursive-doubling between" in small.meta["algorithm"]
     assert "ring between" in large.meta["algorithm"] or "dissemination between" in large.meta["algorithm"]
     assert message_count(small) < message_count(large)
+
+
+def test_parts_of_the_network_that_lack_a_server_have_no_lanes():
+    """GPUs without a NIC are such parts."""
+    _, layouts = found(cluster([[8, [0]], [5, [2]], [6, [1]]]))
+    assert [each.gateway.tolist() for each in layouts] == [[[0, 10, 14]]]
+    assert [each.tolist() for each in layouts[0].servers] == [[*range(8)], [*range(8, 13)], [*range(13, 19)]]

@@ -89,12 +89,12 @@ def hierarchical(request: Request) -> Plan:
 
 def _in_turn_s(algorithm: Algorithm, topology: Topology, c: Collective, ways: Ways) -> float:
     """Seconds that an algorithm takes if each step begins when the one before it has ended, in a message a pair."""
-    n, piece = len(c.ranks), int(c.piece_bytes.max())
+    n, piece, nodes = len(c.ranks), int(c.piece_bytes.max()), algorithm.nodes(c.ranks)
     block_bytes = piece / algorithm.blocks(c.kind, n, piece)
     total_s = 0.0
     for step in algorithm.steps(c.kind, n, piece):
-        pairs, blocks = np.unique(np.stack((step.src, step.dst), axis=1), axis=0, return_counts=True)
-        routes = Ragged.of(ways.between(algorithm.nodes(c.ranks)[pairs]))
+        pairs, blocks = np.unique(step.src * len(nodes) + step.dst, return_counts=True)
+        routes = Ragged.of(ways.between(nodes[np.stack(np.divmod(pairs, len(nodes)), axis=1)]))
         link, pair = routes.values, routes.owners
         each_s = topology.message_s[link] + blocks[pair] * block_bytes / topology.bandwidth[link]
         total_s += float(np.bincount(link, each_s).max() + topology.route_latency_s(routes).max())

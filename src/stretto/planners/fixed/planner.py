@@ -44,8 +44,9 @@ def pairless(algorithm: Algorithm, topology: Topology, c: Collective, ways: Ways
     if reason is not None:
         return reason
     steps = algorithm.steps(c.kind, n, root=max(c.root, 0))
-    pairs = np.unique(np.concatenate([np.stack((s.src, s.dst), 1) for s in steps]), axis=0)
-    ends = algorithm.nodes(c.ranks)[pairs]
+    nodes = algorithm.nodes(c.ranks)
+    pairs = np.unique(np.concatenate([np.unique(s.src * len(nodes) + s.dst) for s in steps]))
+    ends = nodes[np.stack(np.divmod(pairs, len(nodes)), axis=1)]
     if topology.planes:
         return portless(topology, ends)
     for (a, b), route in zip(ends, (ways or Ways(topology)).between(ends), strict=True):

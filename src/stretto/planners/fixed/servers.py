@@ -83,8 +83,9 @@ def _lanes(ends: Int64, latency_s: Float64, leads: Bool, server: Int64, servers:
     for joined in (leads, near):
         pairs = csr_matrix((joined[joined], ends[:, joined]), shape=(len(server), len(server)))
         part = connected_components(pairs, directed=False)[1]
-        members = [[np.flatnonzero((part == k) & (server == s)) for s in range(servers)] for k in range(part.max() + 1)]
-        members = [each for each in members if all(map(len, each))]
+        inside = np.unique(part[server >= 0] * servers + server[server >= 0])
+        whole = np.flatnonzero(np.bincount(inside // servers) == servers)
+        members = [[np.flatnonzero((part == k) & (server == s)) for s in range(servers)] for k in whole]
         for lanes in (min, max, lambda sizes: 1):
             counts = [lanes(list(map(len, each))) for each in members]
             rows = [np.stack([np.resize(m, n) for m in each], 1) for each, n in zip(members, counts, strict=True)]
