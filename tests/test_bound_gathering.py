@@ -118,6 +118,15 @@ def test_where_routers_pass_data_on_nothing_is_said():
     assert gathering_bound(net, Workload((make_collective("allgather", net, 1000),)), 1e-6) is None
 
 
+@pytest.mark.parametrize("kind", ["alltoall", "allgather", "reducescatter"])
+def test_no_plan_beats_it_where_routes_may_pass_through_a_rank(kind):
+    net = load_topology("fullmesh:4?message=50us")
+    net = replace(net, transit=np.arange(4) == 3)
+    work = Workload((make_collective(kind, net, 97),))
+    completion_s = simulate(run_planner("shortest-path", net, work)).completion_s
+    assert bounds(net, work)[0].seconds <= completion_s * (1 + 1e-9)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_no_plan_of_a_random_network_beats_it(seed):
     rng = np.random.default_rng(seed)

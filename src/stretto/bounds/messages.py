@@ -25,10 +25,14 @@ LEAST_SHARE = 1e-3
 
 
 def cost_at_ends(topology: Topology) -> bool:
-    """Whether messages cost on all links at an end of which a node stores, if there are any."""
+    """Whether messages cost on all links at an end of which a node stores, if there are any.
+
+    False where routes may pass through accelerators, which send on what still comes.
+    """
     stores = topology.store_and_forward
     ends = stores[topology.src] | stores[topology.dst]
-    return bool(ends.any() and topology.message_s[ends].all())
+    passed = topology.is_accelerator & topology.transit
+    return bool(ends.any() and topology.message_s[ends].all() and not passed.any())
 
 
 def without_messages(topology: Topology, workload: Workload) -> tuple[Topology, Workload] | None:
