@@ -133,3 +133,9 @@ def test_plans_have_a_message_for_each_chunk_where_that_is_asked():
     for planner in ("auto", "rabenseifner"):
         plan = run_planner(planner, net, work(net, "allgather"), effort="quick", several_chunks=False)
         assert plan.message is None and verify(plan).ok
+
+
+def test_what_has_fewer_bytes_than_blocks_is_exchanged_whole():
+    net = load_topology("fullmesh:8?message=20us")
+    plan = run_planner("hierarchical", net, work(net, "allreduce", 4))
+    assert verify(plan).ok and message_count(plan) == 8 * 3

@@ -80,17 +80,23 @@ def hierarchical(request: Request) -> Plan:
     (c,) = request.workload.collectives
     ways = Ways(request.topology)
     algorithms = list(_algorithms(request.topology, c, ways))
+    coarse = [a for a in algorithms if _blocks(a, c) * c.chunk_count <= c.piece_bytes.min() * len(c.piece_bytes)]
     plans = []
-    for algorithm in sorted(algorithms, key=lambda a: _in_turn_s(a, request.topology, c, ways))[:PLANNED]:
+    for algorithm in sorted(coarse or algorithms, key=lambda a: _in_turn_s(a, request.topology, c, ways))[:PLANNED]:
         plan = plan_algorithm(algorithm, request, ways, timed=True)
         plans.append(plan.noted(plan.meta | {"algorithm": algorithm.summary}))
     return best(plans)
 
 
+def _blocks(algorithm: Algorithm, c: Collective) -> int:
+    """The blocks of each piece."""
+    return algorithm.blocks(c.kind, len(c.ranks), int(c.piece_bytes.max()))
+
+
 def _in_turn_s(algorithm: Algorithm, topology: Topology, c: Collective, ways: Ways) -> float:
     """Seconds that an algorithm takes if each step begins when the one before it has ended, in a message a pair."""
     n, piece, nodes = len(c.ranks), int(c.piece_bytes.max()), algorithm.nodes(c.ranks)
-    block_bytes = piece / algorithm.blocks(c.kind, n, piece)
+    block_bytes = piece / _blocks(algorithm, c)
     total_s = 0.0
     for step in algorithm.steps(c.kind, n, piece):
         pairs, blocks = np.unique(step.src * len(nodes) + step.dst, return_counts=True)
