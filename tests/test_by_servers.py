@@ -39,7 +39,7 @@ def cluster(servers, rails=1):
 
 def planned(net, kind, size=64_000, planner="hierarchical", **how):
     plan = run_planner(planner, net, Workload((make_collective(kind, net, size, **how),)), effort="normal")
-    assert verify(plan).ok, verify(plan).findings
+    assert verify(plan).ok, verify(plan)
     assert bounds(net, plan.workload)[0].seconds <= simulate(plan).completion_s * (1 + 1e-9)
     return plan
 
