@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
+import numpy as np
 import pytest
 
 from stretto.bounds import bounds
@@ -11,8 +13,10 @@ from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import Unsupported
 from stretto.model.messages import message_count, numbered
 from stretto.model.targets import find_target
-from stretto.planners import run_planner
+from stretto.planners import Request, run_planner
+from stretto.planners.fixed.planner import plan_algorithm
 from stretto.schedule.algorithms import DISSEMINATION
+from stretto.schedule.grid_steps import exchanged_last
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
@@ -30,6 +34,27 @@ def test_halving_pays_for_a_message_in_each_step():
     plan = run_planner("rabenseifner", net, work(net, "allreduce", 8_000))
     assert verify(plan).ok and message_count(plan) == 8 * 6 < plan.transfer_count
     assert simulate(plan).completion_s == pytest.approx(6 * (10e-6 + 2e-6) + 2 * 7 / 8 * 8_000 / 1e9)
+
+
+@pytest.mark.parametrize(("size", "scattered"), [(8_000, 0), (32_000, 1), (128_000, 2)])
+def test_where_bytes_count_more_is_halved_before_whole_sums_are_exchanged(size, scattered):
+    """Of three exchanges of the buffer, each halving makes the later ones smaller, and costs one more message."""
+    net = load_topology(STAR)
+    plan = run_planner("hierarchical", net, work(net, "allreduce", size))
+    assert verify(plan).ok and message_count(plan) == 8 * (3 + scattered)
+    sent = sum(2 * 2.0 ** -(k + 1) for k in range(scattered)) + (3 - scattered) * 2.0**-scattered
+    steps_s = (3 + scattered) * (10e-6 + 2e-6)
+    assert simulate(plan).completion_s == pytest.approx(steps_s + sent * size / 1e9)
+
+
+@pytest.mark.parametrize("shape", [(2, 4), (4, 3), (3, 4), (6, 2), (2, 3, 2)])
+def test_sums_are_whole_wherever_halving_ends(shape):
+    net = load_topology(f"fullmesh:{prod(shape)}?message=20us")
+    lines = ["rabenseifner" if n in (2, 4) else "dissemination" for n in shape[:-1]]
+    order = np.random.default_rng(len(shape)).permutation(prod(shape))
+    algorithm = exchanged_last(shape, order, lines)
+    assert algorithm.blocks("allreduce", prod(shape), 1) == prod(shape[:-1])
+    assert verify(plan_algorithm(algorithm, Request(net, work(net, "allreduce")))).ok
 
 
 def test_large_steps_are_sent_in_several_messages_that_are_pipelined():

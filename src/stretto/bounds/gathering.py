@@ -13,6 +13,11 @@ and v has B bytes no sooner than these sums for v allow. Messages that share e a
 the order in which they begin, the last ones fill the time from the first of them on. One port alone gives
 log n (m + l) + B / b for pieces of equal size, where each message may carry as much as its receiver has already.
 
+In AllReduce and Reduce what counts is contributions: F(t) is the sum over all bytes of how many contributions to it a
+node has. Let C(t) be how many contributions to one byte any node can have by time t, which is the same bound for
+messages without bytes. A message of L bytes then brings L C(x - d) at most, and no more than F(x - d). A byte holds
+many contributions only late, and then few messages make all bytes hold them.
+
 Backwards in time the same holds of a rank whose data goes to many ranks (ReduceScatter, AllToAll, Scatter), if no
 switch copies: F is then of how many pieces, in bytes, a node can still deliver in the rest of the time, and only these
 are worth sending to it. A message holds a sum of several contributions in the bytes of one.
@@ -50,7 +55,9 @@ MOST_KINDS = 4
 
 
 def gathering_bound(topology: Topology, workload: Workload, from_s: float) -> Bound | None:
-    """The bound for each collective whose pieces have one holder, or one rank that wants them; None if it says nothing.
+    """The bound for each collective whose pieces have one holder, or one rank that wants them, or which is one sum.
+
+    None if it says nothing.
 
     Args:
         from_s: seconds, another bound; this one is given only if it is larger.
@@ -64,6 +71,10 @@ def gathering_bound(topology: Topology, workload: Workload, from_s: float) -> Bo
 
 def _of(topology: Topology, c: Collective, from_s: float) -> Bound | None:
     ends = []
+    if c.reduces and len(c.piece_bytes) == 1 and not topology.reduces.any():
+        held = np.zeros((len(c.ranks),) * 2)
+        held[np.ix_(c.holders.values, c.wanted.values)] = c.piece_bytes[0]
+        ends.append(_end(topology, c, held, from_s, turned=False))
     if not c.reduces and (c.holders.lengths == 1).all():
         ends.append(_end(topology, c, _held(c), from_s, turned=False))
     if (c.wanted.lengths == 1).all() and not topology.replicates.any() and not topology.reduces.any():
@@ -75,6 +86,8 @@ def _of(topology: Topology, c: Collective, from_s: float) -> Bound | None:
     seconds, v, size = best
     cost = format_time(float(topology.message_s[topology.message_s > 0].min()))
     words = f"{format_size(size)} between {topology.names[v]} and many ranks, in messages of {cost} and their bytes"
+    if c.reduces and len(c.piece_bytes) == 1:
+        words = f"all contributions come to each byte at {topology.names[v]}, in messages of {cost} and their bytes"
     return Bound(c.start_s + seconds, "messages", words, (v,), ())
 
 
@@ -99,7 +112,7 @@ def _end(
     """The bound in seconds after the start, the node that it is for, and the bytes that this needs of others.
 
     Args:
-        held: float64[ranks, ranks], what the first one has for the second one.
+        held: float64[ranks, ranks], what the first one has for the second one; of a sum, what it contributes.
         turned: whether time runs backwards.
     """
     own = np.diagonal(held)
@@ -107,16 +120,19 @@ def _end(
     links = np.flatnonzero(topology.store_and_forward[topology.dst])
     if (held > 0).sum(axis=0).max() < 3 or not len(links) or from_s <= 0:
         return None
-    step_s = ROOM * from_s / STEPS
-    if topology.message_s[links].min() < LEAST_STEPS * step_s:
-        return None
-    model = _Model.of(topology, links, step_s, turned)
-    came = model.come(float(held.max()), float(held.sum(axis=0).max()))
-    at = came[:, c.ranks]
-    enough = at >= needs * (1 - 1e-9)
-    soonest = np.where(enough.any(axis=0), enough.argmax(axis=0), STEPS)
-    k = int(soonest.argmax())
-    return max(int(soonest[k]) - 1, 0) * step_s, int(c.ranks[k]), float(needs[k])
+    steps = STEPS
+    while steps == STEPS:  # all of them are not enough
+        step_s = ROOM * from_s / STEPS
+        if topology.message_s[links].min() < LEAST_STEPS * step_s:
+            return None
+        model = _Model.of(topology, links, step_s, turned)
+        grown = model.grown(len(c.ranks)) if c.reduces and not turned else np.ones(STEPS)
+        came = model.come(float(held.max()), float(held.sum(axis=0).max()), grown)[:, c.ranks]
+        enough = came >= needs * (1 - 1e-9)
+        soonest = np.where(enough.any(axis=0), enough.argmax(axis=0), STEPS)
+        k = int(soonest.argmax())
+        steps, from_s = int(soonest[k]), STEPS * step_s
+    return max(steps - 1, 0) * step_s, int(c.ranks[k]), float(needs[k])
 
 
 @dataclass(frozen=True)
@@ -146,11 +162,19 @@ class _Model:
         np.add.at(counts, (topology.dst[links], kind.ravel()), 1.0)
         return cls(step_s, kinds, counts)
 
-    def come(self, own: float, most: float) -> Float64:
-        """float64[steps, nodes]: the bytes that messages can have brought to each node by the end of each step.
+    def grown(self, ranks: int) -> Float64:
+        """float64[steps]: how many contributions to one byte any node can have by the end of each step."""
+        grown: Float64 = np.minimum(1.0 + self.come(1.0, ranks, None).max(axis=1), ranks)
+        return grown
+
+    def come(self, own: float, most: float, grown: Float64 | None) -> Float64:
+        """float64[steps, nodes]: what messages can have brought to each node by the end of each step, in bytes (of
+        sums: bytes times contributions).
 
         Args:
-            own: bytes that a node has at first, at most. most: bytes that there are, of which a node can have any.
+            own: what a node has at first, at most. most: what there is, of which a node can have any.
+            grown: float64[steps], what each byte counts as, at most; None for messages that hold what their sender has,
+                whatever bytes that takes.
         """
         message_s, bandwidth, latency_s, near_s = self.kinds.T
         # a message that ends in a step began this many steps before at the latest, and so on
@@ -159,18 +183,23 @@ class _Model:
         span_s = np.arange(STEPS + 1) * self.step_s
         left = np.zeros((len(ago), STEPS))  # P of each kind
         shown = np.zeros((len(ago), STEPS))  # F(x - d) for each kind
+        counts_as = np.ones((len(ago), STEPS))  # C(x - d)
         came = np.zeros((STEPS, len(self.counts)))
         any_node = np.unique(self.counts, axis=0)
         for k in range(STEPS):
             for e in range(len(ago)):
                 count = k + 2 - ago[e]
                 if count > 0:
-                    room = (span_s[ago[e] : k + 2][::-1] - message_s[e]) * bandwidth[e]
-                    left[e, k] = (left[e, :count] + np.minimum(shown[e, :count], room[:count])).max()
+                    brought = shown[e, :count]
+                    if grown is not None:
+                        room = (span_s[ago[e] : k + 2][::-1] - message_s[e]) * bandwidth[e]
+                        brought = np.minimum(brought, room[:count] * counts_as[e, :count])
+                    left[e, k] = (left[e, :count] + brought).max()
             seen = np.array([left[e, k - late[e]] if k >= late[e] else 0.0 for e in range(len(ago))])
             came[k] = self.counts @ seen
             known = min(own + float((any_node @ seen).max()), most)
             for e in range(len(ago)):
                 if k + near[e] < STEPS:
                     shown[e, k + near[e]] = known
+                    counts_as[e, k + near[e]] = 1.0 if grown is None else grown[k]
         return came

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..model.arrays import Int64
 from ..model.kinds import BY_NAME
-from .algorithms import ALGORITHMS, WHERE_MESSAGES_COST, Algorithm, Step
+from .algorithms import ALGORITHMS, RECURSIVE_DOUBLING, WHERE_MESSAGES_COST, Algorithm, Step
 
 HALVES = {"reducescatter": ("reducescatter",), "allgather": ("allgather",), "alltoall": ("alltoall",),
           "allreduce": ("reducescatter", "allgather")}  # fmt: skip
@@ -83,6 +83,36 @@ def on_grid(kind: str, dims: Sequence[int], rank: Int64, parts: int, line: str |
     summary = f"{' and '.join(dict.fromkeys(lines))} in every line, dimension by dimension"
     made = Algorithm("by-dimension", summary, "", {kind: lambda n, b: steps}, lambda k, n, piece: blocks)
     return Phased(made, after, np.array(dimension))
+
+
+def exchanged_last(dims: Sequence[int], rank: Int64, lines: Sequence[str]) -> Algorithm:
+    """AllReduce on a grid where the last dimension exchanges whole sums, instead of a ReduceScatter and an AllGather.
+
+    Halving and doubling between two ranks sends as many bytes as an exchange of whole sums, in twice the steps, but
+    halves what follows. So at the end, where nothing follows, exchanges are better. (Rabenseifner, ICCS 2004, has both
+    ends of this.)
+
+    Args:
+        dims, rank: as of :func:`on_grid`.
+        lines: the algorithms in the lines of the other dimensions.
+    """
+    *first, last = dims
+    grid, blocks = _Grid(tuple(dims), rank, 1), rank.reshape(-1, last)[:, 0]
+    order = list(range(len(dims)))
+    scatter, gather = list[Step](), list[Step]()
+    for d, n in enumerate(first):
+        line = WHERE_MESSAGES_COST[lines[d]]
+        scatter += [grid.lifted("reducescatter", step, order, d, 0) for step in line.steps("reducescatter", n)]
+        back = [grid.lifted("allgather", step, order[::-1], len(first) - d, 0) for step in line.steps("allgather", n)]
+        gather = [*back, *gather]
+    whole = RECURSIVE_DOUBLING.steps("allreduce", last)
+    exchange = [grid.lifted("reducescatter", step, order, len(first), 0) for step in whole]
+    number = np.full(len(rank), -1)
+    number[blocks] = np.arange(len(blocks))
+    kept = [(step, number[step.block] >= 0) for step in (*scatter, *exchange, *gather)]
+    steps = [Step(number[s.block[k]], s.src[k], s.dst[k], s.op) for s, k in kept]
+    summary = f"{' and '.join(dict.fromkeys(lines))} in every line, dimension by dimension, then sums are exchanged"
+    return Algorithm("by-dimension", summary, "", {"allreduce": lambda n, b: steps}, lambda k, n, piece: len(blocks))
 
 
 class _Grid(NamedTuple):

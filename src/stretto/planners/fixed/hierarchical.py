@@ -7,7 +7,8 @@ where rails are narrow from switch to switch. So the ranks are cells of a grid, 
 places in a server along the other, and each dimension has an algorithm of its own (:mod:`stretto.schedule.grid_steps`).
 Where servers are uneven, or few of their ranks reach other servers, data goes by gateways
 (:mod:`stretto.schedule.by_servers`). Servers are what faster links join, or sites; without any, the grid has one
-dimension. Of all these algorithms those are planned that end first if one step began after another.
+dimension. In an AllReduce the last steps of halving may be left out, and whole sums exchanged in their place, which
+takes fewer steps. Of all these algorithms those are planned that end first if one step began after another.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from itertools import product
 
 import numpy as np
 
-from ...model.arrays import Int32, Ragged
+from ...model.arrays import Int32, Int64, Ragged
 from ...model.collective import Collective, Workload
 from ...model.plan import Plan
 from ...model.topology import Topology
@@ -25,7 +26,7 @@ from ...schedule.algorithms import DISSEMINATION, WHERE_MESSAGES_COST, Algorithm
 from ...schedule.best import best
 from ...schedule.by_servers import EXCHANGE
 from ...schedule.cutting import messages_cost
-from ...schedule.grid_steps import HALVES, on_grid
+from ...schedule.grid_steps import HALVES, exchanged_last, on_grid
 from ...schedule.pipes import build_network
 from .. import Candidate, Request, over_links, per_delivery, register
 from .planner import Ways, pairless, plan_algorithm
@@ -119,8 +120,8 @@ def _algorithms(topology: Topology, c: Collective, ways: Ways) -> Iterator[Algor
         if not all(_joined_beside(c.ranks[np.moveaxis(rank, d, 0)], ways) for d in range(rank.ndim)):
             continue
         choices = [_lines(kind, count, d == across) for d, count in enumerate(rank.shape)]
-        for lines in product(*choices):
-            algorithm = on_grid(kind, rank.shape, rank.ravel(), 1, lines).algorithm
+        found = [on_grid(kind, rank.shape, rank.ravel(), 1, lines).algorithm for lines in product(*choices)]
+        for algorithm in (*found, *(_exchanges(rank) if c.traits.reduces_to_all else ())):
             if pairless(algorithm, topology, c, ways) is None:
                 yield algorithm
     for servers in gateways(topology, network, c.ranks, labels):
@@ -128,6 +129,21 @@ def _algorithms(topology: Topology, c: Collective, ways: Ways) -> Iterator[Algor
             algorithm = servers.algorithm(kind, between)
             if pairless(algorithm, topology, c, ways) is None:
                 yield algorithm
+
+
+def _exchanges(rank: Int64) -> Iterator[Algorithm]:
+    """AllReduce on a grid, for each number of ranks that may exchange whole sums at the end.
+
+    These are all of the last dimensions, and of the one before them a part or all.
+    """
+    for d, count in enumerate(rank.shape):
+        powers = [1 << k for k in range(1, count.bit_length()) if count % (1 << k) == 0]
+        for last in dict.fromkeys((*powers, count)):
+            first = [n for n in (*rank.shape[:d], count // last) if n > 1]
+            if first:
+                parted = np.moveaxis(rank.reshape(*rank.shape[:d], last, count // last, -1), d, d + 1)
+                grid = parted.reshape(*first, -1)
+                yield exchanged_last(grid.shape, grid.ravel(), [_few_steps("allreduce", n) for n in first])
 
 
 def _joined_beside(node: Int32, ways: Ways) -> bool:
@@ -146,7 +162,16 @@ def _lines(kind: str, count: int, across: bool) -> list[str]:
     """The algorithms in a line of so many ranks.
 
     A line across servers may also be a ring, which passes narrow links between switches less often."""
-    halving, ring = WHERE_MESSAGES_COST[EXCHANGES[1]], WHERE_MESSAGES_COST["ring"]
-    fits = [a for a in (halving, ring) if all(p in a.kinds and a.serves(p, count) is None for p in HALVES[kind])]
-    few = EXCHANGES[1] if halving in fits else DISSEMINATION.name
-    return [few, ring.name] if across and ring in fits else [few]
+    few = _few_steps(kind, count)
+    return [few, "ring"] if across and _fits("ring", kind, count) else [few]
+
+
+def _few_steps(kind: str, count: int) -> str:
+    """The algorithm of few steps in a line of so many ranks."""
+    return EXCHANGES[1] if _fits(EXCHANGES[1], kind, count) else DISSEMINATION.name
+
+
+def _fits(name: str, kind: str, count: int) -> bool:
+    """Whether an algorithm can carry out all passes of a collective in a line of so many ranks."""
+    algorithm = WHERE_MESSAGES_COST[name]
+    return all(p in algorithm.kinds and algorithm.serves(p, count) is None for p in HALVES[kind])
