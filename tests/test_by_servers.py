@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,8 @@ from stretto.model.messages import message_count
 from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
 from stretto.model.variants import with_messages
 from stretto.planners import run_planner
-from stretto.planners.fixed.hierarchical import BETWEEN_SERVERS
+from stretto.planners.fixed.hierarchical import BETWEEN_SERVERS, SPREAD_AT_ONCE
+from stretto.planners.fixed.multicasts import branching
 from stretto.planners.fixed.planner import plan_algorithm
 from stretto.planners.fixed.servers import gateways, server_labels
 from stretto.planners.registry import Request
@@ -25,8 +28,8 @@ INSIDE, OUTSIDE = (100e9, 0.5e-6), (10e9, 1e-6)
 RAILED = [[4, [0, 1, 2, 3]], [3, [0, 1, 2]], [4, [0, 1, 2, 3]]]
 
 
-def cluster(servers, rails=1):
-    """Servers of so many GPUs, of which some have NICs: number k at the switch of rail k."""
+def cluster(servers, rails=1, copies=False):
+    """Servers of so many GPUs, of which some have NICs: number k at the switch of rail k. Switches may copy."""
     kinds, links = [SWITCH] * rails, []
     for size, nics in servers:
         inside = len(kinds)
@@ -34,7 +37,8 @@ def cluster(servers, rails=1):
         pairs = [(inside, inside + 1 + v, INSIDE) for v in range(size)]
         pairs += [(k % rails, inside + 1 + v, OUTSIDE) for k, v in enumerate(nics)]
         links += [(*ends, *link) for a, b, link in pairs for ends in ((a, b), (b, a))]
-    return with_messages(make_topology("cluster", kinds, links), MESSAGE_S)
+    net = with_messages(make_topology("cluster", kinds, links), MESSAGE_S)
+    return net if copies else replace(net, replicates=np.zeros(net.node_count, dtype=bool))
 
 
 def planned(net, kind, size=64_000, planner="hierarchical", **how):
@@ -60,6 +64,28 @@ def test_small_data_takes_one_message_a_step_where_servers_share_a_nic(kind):
     assert plan.meta["algorithm"].startswith("by 1 gateways of each server")
     steps = 5 if kind == "allreduce" else 6
     assert steps * MESSAGE_S <= simulate(plan).completion_s < 1.1 * steps * MESSAGE_S
+
+
+@pytest.mark.parametrize("kind", ["allgather", "allreduce"])
+def test_gateways_copy_to_all_of_their_server_at_once_where_switches_copy(kind):
+    """Two steps inside, two across, one inside."""
+    plan = planned(cluster([[4, [0]]] * 4, copies=True), kind, 900)
+    assert plan.meta["algorithm"].endswith("at once inside") and plan.dst.lengths.max() == 3
+    assert 5 * MESSAGE_S <= simulate(plan).completion_s < 1.1 * 5 * MESSAGE_S
+
+
+def test_what_meets_again_or_cannot_branch_goes_by_messages_of_its_own():
+    """GPUs 0 to 2 at a switch; GPUs 0 and 2 are joined, too."""
+    links = [(3, 0), (3, 1), (3, 2), (0, 2)]
+    net = make_topology(
+        "joined", [ACCELERATOR] * 3 + [SWITCH], [(*e, *INSIDE) for a, b in links for e in ((a, b), (b, a))]
+    )
+    at = {(int(a), int(b)): k for k, (a, b) in enumerate(zip(net.src, net.dst, strict=True))}
+    up, down = at[0, 3], [at[3, v] for v in range(3)]
+    assert branching(net, [[up, down[1]], [up, down[2]]]) == [up, down[1], down[2]]
+    assert branching(net, [[up, down[1]], [at[0, 2]]]) is None
+    assert branching(replace(net, replicates=np.zeros(4, dtype=bool)), [[up, down[1]], [up, down[2]]]) is None
+    assert branching(net, [[up, down[2]], [up, down[1], at[1, 3], down[2]]]) is None
 
 
 def test_one_message_a_chunk_takes_much_longer():
@@ -90,7 +116,7 @@ def test_all_layouts_of_random_clusters_make_right_plans(kind, seed):
     rails = int(rng.integers(1, 4))
     sizes = rng.integers(rails, 6, int(rng.integers(2, 6)))
     servers = [[int(n), rng.permutation(n)[: rng.integers(rails, n + 1)].tolist()] for n in sizes]
-    net = cluster(servers, rails)
+    net = cluster(servers, rails, copies=seed % 2 == 0)
     ranks = np.sort(rng.permutation(net.accelerators)[: max(3, len(net.accelerators) * 2 // 3)])
     tried = 0
     for some in (None, ranks.tolist()):
@@ -98,8 +124,10 @@ def test_all_layouts_of_random_clusters_make_right_plans(kind, seed):
         for layout in layouts:
             for between in BETWEEN_SERVERS[kind]:
                 request = Request(net, Workload((make_collective(kind, net, 6_000, ranks=some),)))
-                assert verify(plan_algorithm(layout.algorithm(kind, between), request)).ok, (layout, between)
-                tried += 1
+                for at_once in (False, True) if kind in SPREAD_AT_ONCE else (False,):
+                    algorithm = layout.algorithm(kind, between, at_once)
+                    assert verify(plan_algorithm(algorithm, request)).ok, (layout, algorithm)
+                    tried += 1
     assert tried
 
 

@@ -49,6 +49,7 @@ class Algorithm:
     blocks: Callable[[str, int, int], int] = lambda kind, n, piece: 1  # of each piece, for ranks and bytes of a piece
     serves: Callable[[str, int], str | None] = lambda kind, n: None  # a reason to refuse a number of ranks, or None
     relays: tuple[int, ...] = ()  # nodes that its steps number after the ranks
+    at_once: bool = False  # whether a rank may copy a block to several others in one step
 
     def nodes(self, ranks: Int32) -> Int32:
         """The nodes that its steps number: the ranks, then the relays."""

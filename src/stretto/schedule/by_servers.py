@@ -3,10 +3,11 @@
 Servers need not be alike, and not every rank need reach other servers: eight GPUs may share one NIC. So in each *lane*
 every server has a *gateway*, a rank that reaches the lane's gateways in other servers; one rank may be the gateway of
 several lanes. AllGather collects the blocks of a server at its gateways along binomial trees, exchanges them in each
-lane, and spreads in each server what its gateways have. ReduceScatter is the same backwards. AllReduce sums its blocks
-at gateways, and needs no collecting. In an AllToAll blocks go to the gateway of their goal's lane, across, and to the
-goal. The number of steps grows with the logarithm of ranks and of servers. (MagPIe,
-Kielmann et al., PPoPP 1999, has one gateway; the dissemination is that of Bruck et al., IEEE TPDS 1997.)
+lane, and spreads in each server what its gateways have, by exchanges or, where switches copy, in one message from each
+gateway to all. ReduceScatter is the same backwards. AllReduce sums its blocks at gateways, and needs no collecting. In
+an AllToAll blocks go to the gateway of their goal's lane, across, and to the goal. The number of steps grows with the
+logarithm of ranks and of servers. (MagPIe, Kielmann et al., PPoPP 1999, has one gateway; the dissemination is that of
+Bruck et al., IEEE TPDS 1997.)
 """
 
 from __future__ import annotations
@@ -43,31 +44,34 @@ class Gateways:
     ranks: int
     relays: tuple[int, ...] = ()
 
-    def algorithm(self, kind: str, across: str) -> Algorithm:
+    def algorithm(self, kind: str, across: str, at_once: bool = False) -> Algorithm:
         """A collective by way of gateways.
 
         Args:
             across: the algorithm in a lane: one that gathers, or that of :data:`EXCHANGE` for an AllReduce.
+            at_once: whether each gateway of a server copies what it has to all ranks of the server in one step.
         """
         lanes, count = self.gateway.shape
         blocks = 1
         if BY_NAME[kind].pieces == "pair":
             steps = self._moved(across)
         elif not BY_NAME[kind].reduces_to_all:
-            steps = self._gathered(across)
+            steps = self._gathered(across, at_once)
             steps = _backwards(steps) if BY_NAME[kind].reduces else steps
         elif across == EXCHANGE.name:
             lane, blocks = np.arange(lanes), lanes
-            spread = self._useful(self._spread(lane), self.gateway.T)
-            steps = [*_backwards(spread), *self._across(EXCHANGE.steps(kind, count), lane, 0 * lane), *spread]
+            inward, outward = (self._useful(self._spread(lane, once), self.gateway.T) for once in (False, at_once))
+            exchange = self._across(EXCHANGE.steps(kind, count), lane, 0 * lane)
+            steps = [*_backwards(inward), *exchange, *outward]
         else:
             (lane, server), blocks = (each.ravel() for each in np.indices((lanes, count))), lanes * count
             between = self._across(WHERE_MESSAGES_COST[across].steps("allgather", count), lane, server)
-            outward = self._useful([*between, *self._spread(lane)], self.gateway.reshape(1, -1))
-            steps = [*_backwards(outward), *outward]
-        summary = f"by {lanes} gateways of each server, {across} between them"
+            spread, holder = (self._spread(lane, once) for once in (False, at_once)), self.gateway.reshape(1, -1)
+            inward, outward = (self._useful([*between, *each], holder) for each in spread)
+            steps = [*_backwards(inward), *outward]
+        summary = f"by {lanes} gateways of each server, {across} between them" + ", at once inside" * at_once
         kinds, cut = {kind: lambda n, b: steps}, lambda kind, n, piece: blocks
-        return Algorithm("by-servers", summary, "", kinds, cut, relays=self.relays)
+        return Algorithm("by-servers", summary, "", kinds, cut, relays=self.relays, at_once=at_once)
 
     @cached_property
     def _of_ranks(self) -> tuple[Int64, Int64]:
@@ -80,16 +84,22 @@ class Gateways:
             lane[gateways], lane[others] = first, np.resize(np.arange(len(self.gateway)), len(others))
         return lane[: self.ranks], server[: self.ranks]
 
-    def _gathered(self, across: str) -> list[Step]:
-        """AllGather of a block of each rank."""
+    def _gathered(self, across: str, at_once: bool) -> list[Step]:
+        """AllGather of a block of each rank.
+
+        For a spread at once all ranks of a server gather its blocks, so that all of them lack the same ones afterwards.
+        """
         lane, server = self._of_ranks
         trees = []
         for number, gateways in enumerate(self.gateway.T.tolist()):
+            if at_once:
+                trees.append(_among(self.servers[number], np.flatnonzero(server == number)))
+                continue
             for of, gateway in enumerate(gateways):
                 own = np.flatnonzero((server == number) & (lane == of))
                 trees.append(_collected(np.concatenate(([gateway], own[own != gateway]))))
         between = self._across(WHERE_MESSAGES_COST[across].steps("allgather", len(self.servers)), lane, server)
-        steps = [*_together(trees), *between, *self._spread(lane)]
+        steps = [*_together(trees), *between, *self._spread(lane, at_once)]
         return self._useful(steps, np.arange(self.ranks).reshape(1, -1))
 
     def _moved(self, across: str) -> list[Step]:
@@ -115,13 +125,17 @@ class Gateways:
         of = Ragged.grouped(block, np.arange(len(block)), blocks or len(self.servers))
         return [_lifted(step, of, lambda server, own: self.gateway[lane[own], server]) for step in steps]
 
-    def _spread(self, lane: Int64) -> list[Step]:
+    def _spread(self, lane: Int64, at_once: bool) -> list[Step]:
         """From the gateways of each server to all of its ranks, every block from the gateway of its lane."""
         servers = []
         for number, members in enumerate(self.servers):
             place = np.searchsorted(members, self.gateway[lane, number])
             of = Ragged.grouped(place, np.arange(len(lane)), len(members))
-            servers.append([_lifted(s, of, _numbers(members)) for s in DISSEMINATION.steps("allgather", len(members))])
+            steps = DISSEMINATION.steps("allgather", len(members))
+            if at_once:
+                src, dst = np.nonzero(~np.eye(len(members), dtype=np.bool_))
+                steps = [Step(src, src, dst, COPY)]
+            servers.append([_lifted(step, of, _numbers(members)) for step in steps])
         return _together(servers)
 
     def _inside(self, source: Int64, goal: Int64, server: Int64) -> list[Step]:
@@ -158,6 +172,12 @@ def _collected(members: Int64) -> list[Step]:
     """The blocks of ranks, gathered at the first of them along a binomial tree."""
     steps = BINOMIAL.steps("gather", len(members))
     return [Step(members[s.block], members[s.src], members[s.dst], COPY) for s in steps]
+
+
+def _among(members: Int64, ranks: Int64) -> list[Step]:
+    """The blocks of some of the members of a server, gathered at all of them."""
+    of = Ragged.grouped(np.searchsorted(members, ranks), ranks, len(members))
+    return [_lifted(step, of, _numbers(members)) for step in DISSEMINATION.steps("allgather", len(members))]
 
 
 def _lifted(step: Step, of: Ragged, number: Callable[[Int64, Int64], Int64]) -> Step:

@@ -16,6 +16,7 @@ from ..model.plan import Plan
 from .best import best
 from .cutting import is_too_fine, messages_cost, powers_up_to
 from .in_steps import timed_in_steps
+from .scheduling_problem import route_numbers
 
 MOST_TRIED = 200_000
 """Transfers up to which every number of messages is tried; of longer plans only one message a step, and one a chunk.
@@ -34,8 +35,8 @@ def in_messages(plan: Plan, timed: bool = False) -> Plan:
     timed = timed and bool((plan.route.lengths > 1).any())
     stores, row = plan.topology.store_and_forward, np.arange(plan.transfer_count)
     # a node through which routes may pass sends on what still comes, so its messages have one chunk each
-    alone = np.where(stores[plan.src] & stores[plan.dst.values], -1, row)
-    run = numbered(plan.group, plan.src, plan.dst.values, alone)
+    alone = np.where(stores[plan.src] & plan.dst.reduced(np.logical_and, stores[plan.dst.values]), -1, row)
+    run = numbered(plan.group, plan.src, route_numbers(plan.dst), alone)
     longest = int(np.bincount(run).max())
     counts = powers_up_to(longest) if plan.transfer_count <= MOST_TRIED else [1.0][: longest - 1]
     plans: list[Plan] = []

@@ -29,6 +29,7 @@ from ...schedule.cutting import messages_cost
 from ...schedule.grid_steps import HALVES, exchanged_last, on_grid
 from ...schedule.pipes import build_network
 from .. import Candidate, Request, over_links, per_delivery, register
+from .multicasts import sent
 from .planner import Ways, pairless, plan_algorithm
 from .servers import gateways, grids, server_labels
 
@@ -42,6 +43,9 @@ BETWEEN_SERVERS = {
     "allreduce": (DISSEMINATION.name, "ring", EXCHANGE.name),
 }
 """Algorithms between gateways; one of few steps, one of few bytes."""
+
+SPREAD_AT_ONCE = ("allgather", "allreduce")
+"""Collectives in which gateways may copy what they have to all ranks of their server in one message, by switches."""
 
 PLANNED = 3
 """Algorithms that are planned: those that end first by an estimate."""
@@ -100,10 +104,13 @@ def _in_turn_s(algorithm: Algorithm, topology: Topology, c: Collective, ways: Wa
     block_bytes = piece / _blocks(algorithm, c)
     total_s = 0.0
     for step in algorithm.steps(c.kind, n, piece):
-        pairs, blocks = np.unique(step.src * len(nodes) + step.dst, return_counts=True)
-        routes = Ragged.of(ways.between(nodes[np.stack(np.divmod(pairs, len(nodes)), axis=1)]))
-        link, pair = routes.values, routes.owners
-        each_s = topology.message_s[link] + blocks[pair] * block_bytes / topology.bandwidth[link]
+        if algorithm.at_once:
+            routes, blocks = sent(step, nodes, ways.to_all)
+        else:
+            pairs, blocks = np.unique(step.src * len(nodes) + step.dst, return_counts=True)
+            routes = Ragged.of(ways.between(nodes[np.stack(np.divmod(pairs, len(nodes)), axis=1)]))
+        link, way = routes.values, routes.owners
+        each_s = topology.message_s[link] + blocks[way] * block_bytes / topology.bandwidth[link]
         total_s += float(np.bincount(link, each_s).max() + topology.route_latency_s(routes).max())
     return total_s
 
@@ -124,9 +131,10 @@ def _algorithms(topology: Topology, c: Collective, ways: Ways) -> Iterator[Algor
         for algorithm in (*found, *(_exchanges(rank) if c.traits.reduces_to_all else ())):
             if pairless(algorithm, topology, c, ways) is None:
                 yield algorithm
+    spreads = (False, True) if kind in SPREAD_AT_ONCE and topology.replicates.any() else (False,)
     for servers in gateways(topology, network, c.ranks, labels):
-        for between in BETWEEN_SERVERS[kind]:
-            algorithm = servers.algorithm(kind, between)
+        for between, at_once in product(BETWEEN_SERVERS[kind], spreads):
+            algorithm = servers.algorithm(kind, between, at_once)
             if pairless(algorithm, topology, c, ways) is None:
                 yield algorithm
 

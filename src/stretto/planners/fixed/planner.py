@@ -17,13 +17,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...model.arrays import Int32, Int64, Ragged
+from ...model.arrays import Int32, Int64, Ragged, distinct
 from ...model.collective import Collective, Workload
 from ...model.plan import Plan, Turns, make_plan
 from ...model.topology import Topology
 from ...schedule.algorithms import ALGORITHMS, Algorithm, lower
 from ...schedule.several_chunks import in_messages
 from .. import Request, register
+from .multicasts import branching, joined
 
 
 def _refusal(algorithm: Algorithm, topology: Topology, workload: Workload) -> str | None:
@@ -74,6 +75,12 @@ class Ways:
     def between(self, pairs: Int32 | Int64) -> list[list[int]]:
         """For each pair (src, dst) the links, [] if none."""
         return [self._links(a, b) for a, b in pairs.tolist()]
+
+    def to_all(self, node: int, others: tuple[int, ...]) -> list[list[int]]:
+        """From a node to several others: the links of one way that branches, or of a way to each of them."""
+        ways = [self._links(node, other) for other in others]
+        branches = branching(self._topology, ways)
+        return ways if branches is None else [branches]
 
     def _links(self, a: int, b: int) -> list[int]:
         if (a, b) in self._direct:
@@ -137,18 +144,25 @@ def plan_algorithm(algorithm: Algorithm, request: Request, ways: Ways | None = N
         timed: whether messages may have times, with which those of a step share links.
     """
     topology, lowered = request.topology, lower(algorithm, request.workload)
-    rows = len(lowered.chunk)
+    rows, ways = len(lowered.chunk), ways or Ways(topology)
     more: dict[str, Any] = {}
+    dst, depends, of = Ragged.single(lowered.dst), lowered.depends, np.arange(rows)
     if topology.planes:
         route = Ragged.empty(rows)
         turns = _turns(topology, lowered.src, lowered.dst, lowered.group)
         more = {"plane": np.zeros(rows, dtype=np.int32), "turns": turns}
+    elif algorithm.at_once:
+        of, dst, route = joined(lowered, ways.to_all)
+        pairs = distinct(of[depends.owners] * dst.rows + of[depends.values])
+        depends = Ragged.from_lengths(np.bincount(pairs // dst.rows, minlength=dst.rows), pairs % dst.rows)
     else:
         pairs, which = np.unique(np.stack((lowered.src, lowered.dst), axis=1), axis=0, return_inverse=True)
-        route = Ragged.of((ways or Ways(topology)).between(pairs)).take(which.ravel())
+        route = Ragged.of(ways.between(pairs)).take(which.ravel())
+    first = np.empty(dst.rows, dtype=np.int64)
+    first[of] = np.arange(rows)
     plan = make_plan(
-        topology, lowered.workload, "ready-order", chunk=lowered.chunk, src=lowered.src, op=lowered.op,
-        dst=Ragged.single(lowered.dst), route=route, depends=lowered.depends, group=lowered.group, **more,
+        topology, lowered.workload, "ready-order", chunk=lowered.chunk[first], src=lowered.src[first],
+        op=lowered.op[first], dst=dst, route=route, depends=depends, group=lowered.group[first], **more,
     )  # fmt: skip
     return in_messages(plan, timed) if request.several_chunks else plan
 
