@@ -47,7 +47,7 @@ def test_it_stops_where_a_plan_is_near_the_bound():
 def test_planners_that_take_little_are_asked_before_searches():
     net = load_topology("star:9?message=1us")
     plan = run_planner("auto", net, Workload((make_collective("allgather", net, 64_000),)), effort="normal")
-    assert planned_by(plan)[:2] == ["shortest-path", "switch-trees"]
+    assert planned_by(plan)[:3] == ["symmetric", "shortest-path", "switch-trees"]
     assert plan.meta["chosen"] == "hierarchical"
 
 
@@ -181,6 +181,15 @@ def test_a_middle_sized_allreduce_on_a_mesh_is_near_the_bound():
     net = load_topology("mesh:5x5")
     request = work(net, "allreduce", 64 * 10**6)
     assert simulate(run_planner("auto", net, request)).completion_s <= 1.05 * bounds(net, request)[0].seconds
+
+
+@pytest.mark.parametrize(("message", "asked"), [("20us", True), ("0", False)])
+def test_it_asks_symmetric_among_few_ranks_where_messages_cost(message, asked):
+    """Its chunks that go the same way are put into one message: three steps of one message each on a torus."""
+    net = load_topology(f"torus:3x3x3?message={message}")
+    plan = run_planner("auto", net, Workload((make_collective("reducescatter", net, 64_000),)), effort="normal")
+    assert ("symmetric" in {t["planner"] for t in plan.meta["tried"]}) == asked
+    assert verify(plan).ok and simulate(plan).completion_s < 1.05 * bounds(net, plan.workload)[0].seconds
 
 
 def test_a_candidate_that_does_not_fit_the_effort_is_not_asked():

@@ -55,7 +55,9 @@ RELAYS_GAIN = 1.01
 """Times by which a plan must end sooner for data to be stored at accelerators outside the collective."""
 
 FEWEST_RANKS = 32
-"""Ranks from which ``auto`` asks. Among fewer the other planners search more ways in as much time."""
+"""Ranks from which ``auto`` asks where messages are free. Among fewer the other planners search more ways in as much
+time. Where messages cost, it asks among fewer, too, since it can put chunks that go the same way into one message.
+"""
 
 BRIEF_FIRST_STEPS = 12_000.0
 """The first of these for a request that allows fewer than :data:`BRIEF_STEPS`."""
@@ -96,6 +98,12 @@ def _steps(request: Request) -> float:
     return first + STEPS_A_RANK * sum(len(c.ranks) for c in request.workload.collectives)
 
 
+def _is_asked(request: Request) -> bool:
+    """Whether ``auto`` asks."""
+    few = min(len(c.ranks) for c in request.workload.collectives) < FEWEST_RANKS
+    return not few or messages_cost(request.topology)
+
+
 @register(
     "symmetric",
     collectives=KINDS,
@@ -104,7 +112,7 @@ def _steps(request: Request) -> float:
     messages=True,
     cuts=True,
     transfers=lambda request: 0,  # those of the representatives are few
-    auto=Candidate(_steps, leads=True, fills_links=True, ranks_from=FEWEST_RANKS, by_ranks=True),
+    auto=Candidate(_steps, leads=True, fills_links=True, by_ranks=True, asked=_is_asked),
     serves=_serves,
     library=10,
 )
