@@ -128,3 +128,26 @@ def test_connections_come_back_from_the_loop_once(loop, monkeypatch):
     for mesh in made.values():
         mesh.close()
     assert len(gave) == 1
+
+
+class Lingering(Connection):
+    """A connection by which another thread runs while its mesh waits for what it has sent."""
+
+    other: threading.Thread | None = None
+
+    def lingers(self) -> bool:
+        other, self.other = self.other, None
+        if other is not None:
+            other.start()
+            other.join(A_MOMENT_S)
+        return super().lingers()
+
+
+def test_two_threads_may_close_one_mesh():
+    ours, theirs = socket.socketpair()
+    mesh = Mesh(0, {0: "rank 0", 1: "rank 1"}, [c := Lingering(ours, 1)])
+    other = c.other = threading.Thread(target=mesh.close)
+    mesh.close()
+    other.join()
+    mesh.close()
+    assert decode(theirs.makefile("rb").read()).kind == Kind.BYE

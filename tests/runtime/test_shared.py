@@ -290,3 +290,33 @@ def test_a_group_may_be_collected_in_the_thread_of_the_loop(world):
         one.check()
     assert not other
     close(group)
+
+
+class Watched(SharedMesh):
+    """A mesh in which another thread runs when one has seen whether it has failed."""
+
+    other: threading.Thread | None = None
+
+    @property
+    def failure(self) -> PeerFailed | None:
+        seen, other, self.other = self.__dict__.get("failure"), self.other, None
+        if other is not None:
+            other.start()
+            other.join(0.1)
+        return seen
+
+    @failure.setter
+    def failure(self, failure: PeerFailed | None) -> None:
+        self.__dict__["failure"] = failure
+
+
+def test_of_two_threads_that_abort_one_mesh_the_first_says_why(world, monkeypatch):
+    group = world.group([0, 1])
+    mesh, said, release = group[0], [], world.loop.release
+    mesh.__class__ = Watched
+    monkeypatch.setattr(world.loop, "release", lambda ends, failure, last: (said.append(last), release(ends, failure, last))[1])
+    other = mesh.other = threading.Thread(target=mesh.abort, args=[PeerFailed("rank 1", "it is late"), 1])
+    mesh.abort(PeerFailed("rank 1", "it computes nonsense"), 1)
+    other.join()
+    assert (mesh.failure.reason, [last.text for last in said]) == ("it computes nonsense", [b"it computes nonsense"])
+    close(group)

@@ -266,6 +266,7 @@ class Mesh:
         self.watched = False
         self.told: Callable[[PeerFailed], None] | None = None
         self.ending = threading.RLock()
+        self._closing, self._closed = threading.RLock(), False
 
     def take_back(self) -> None:
         """Let the connections be Python's, if compiled code serves them."""
@@ -391,6 +392,12 @@ class Mesh:
                             c.sock.shutdown(socket.SHUT_WR)
         for call in listeners:
             call()
+        with self._closing:  # a second thread waits, as it may end the process next
+            if not self._closed:
+                self._closed = True
+                self._close(lingers)
+
+    def _close(self, lingers: bool) -> None:
         deadline = time.monotonic() + LINGER_S
         while lingers and sum(c.lingers() for c in self.connections) and time.monotonic() < deadline:
             time.sleep(LOOK_S)

@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from ...model.errors import PeerFailed
 from ..mesh import GRACE_S, LINGER_S, LOOK_S, Connection, Mesh
@@ -105,35 +105,48 @@ class SharedMesh(Mesh):
 
     def take_back(self) -> None:
         """Let the loop serve the group no more."""
-        self._say_last(NOTHING_SAID)
+        self._end(NOTHING_SAID)
 
     def finish(self) -> None:
         """Python's loop cannot serve one group of several."""
         raise self.failure or PeerFailed(self.name(self.node), "the compiled loop has ended")
 
     def abort(self, failure: PeerFailed, culprit: int) -> None:
-        if self.failure is None:
-            self.failure = failure
-            text = failure.reason + (f", in {failure.transfer}" if failure.transfer else "")
-            self._say_last(Last(at.SAY_ABORT | at.SAY_LEAVE, culprit, text.encode()[:TEXT_BYTES]))
+        if self._roads.engine.defer(self.abort, failure, culprit):
+            return
+        listeners: Sequence[Callable[[], None]] = ()
+        with self.ending:
+            if self.failure is None:
+                self.failure = failure
+                text = failure.reason + (f", in {failure.transfer}" if failure.transfer else "")
+                listeners = self._say_last(Last(at.SAY_ABORT | at.SAY_LEAVE, culprit, text.encode()[:TEXT_BYTES]))
+        for call in listeners:
+            call()
 
     def leave(self) -> None:
         self.failure = self.failure or PeerFailed(self.name(self.node), "it left")
         if not self._roads.engine.defer(self.leave):
-            self._say_last(NOTHING_SAID)
+            for call in self._say_last(NOTHING_SAID):  # without waiting for a thread that ends the mesh
+                call()
             self._release(lingers=False)
 
     def close(self) -> None:
         if self._roads.engine.defer(self.close):
             return
-        self._say_last(Last(at.SAY_BYE | at.SAY_LEAVE) if self.failure is None else NOTHING_SAID)
+        self._end(Last(at.SAY_BYE | at.SAY_LEAVE))
         self._release(lingers=True)
 
-    def _say_last(self, last: Last) -> None:
+    def _end(self, last: Last) -> None:
+        """Leave the loop; the streams say ``last`` if nothing has failed."""
+        with self.ending:
+            listeners = self._say_last(last if self.failure is None else NOTHING_SAID)
+        for call in listeners:
+            call()
+
+    def _say_last(self, last: Last) -> Sequence[Callable[[], None]]:
+        """Let the loop serve the group no more; returns the listeners of runs that fail."""
         server, self.server = self.server, None
-        if server is not None:
-            for call in self._roads.engine.release(self._ends, self.failure, last):
-                call()
+        return () if server is None else self._roads.engine.release(self._ends, self.failure, last)
 
     def _release(self, lingers: bool) -> None:
         if self._holds.acquire(blocking=False):  # once, and for ever
