@@ -164,10 +164,13 @@ def bound(
     ``st.bound(plan)``, or ``st.bound("allgather", net, size="1GB")`` with the arguments of :func:`collective`.
     """
     from ..bounds import bounds
+    from ..model.reach import refuse_unreachable
 
     if isinstance(subject, _plan.Plan):
         return of_model(subject).bound()
     if topology is None:
         raise InputError("give the topology, too", "topology")
     net = request_topology(topology)
-    return bounds(net, workload(subject, net, size, **how))[0]
+    work = workload(subject, net, size, **how)
+    refuse_unreachable(net, work.collectives)
+    return bounds(net, work)[0]

@@ -87,10 +87,15 @@ find_topology = topology  # for functions with an argument of that name
 
 
 def request_topology(source: Network) -> Topology:
-    """The network of a request: where nothing is known of what messages cost, a modest cost is assumed."""
+    """The network of a request.
+
+    Where nothing is known of what messages cost, a modest cost is assumed. Switches that no route may pass through have
+    no links.
+    """
+    from ..model.variants import usable
     from ..topologies import assume_messages
 
-    return of_topology(assume_messages(find_topology(source)))
+    return of_topology(assume_messages(usable(find_topology(source))))
 
 
 def collective(

@@ -9,6 +9,7 @@ import numpy as np
 
 from .arrays import Bool
 from .collective import Collective
+from .errors import InputError
 from .topology import Topology
 
 
@@ -28,6 +29,15 @@ def find_unreachable(topology: Topology, collective: Collective) -> tuple[int, i
             if not served[w]:
                 return next(h for h in holders if not reached(h)[w]), w
     return None
+
+
+def refuse_unreachable(topology: Topology, collectives: Sequence[Collective]) -> None:
+    """Refuse collectives that need a path where there is none; InputError names both nodes."""
+    for collective in collectives:
+        pair = find_unreachable(topology, collective)
+        if pair is not None:
+            a, b = (topology.names[v] for v in pair)
+            raise InputError(f"{a} cannot reach {b}: the ranks are not connected", topology.name)
 
 
 def reachable_from(topology: Topology, nodes: Sequence[int], backward: bool = False) -> Bool:

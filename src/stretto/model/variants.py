@@ -1,4 +1,5 @@
-"""Networks made from another: what messages cost there, and switches that store; and links by their opposites."""
+"""Networks made from another: what messages cost there, switches that store, and links that a route may use; and links
+by their opposites."""
 
 from __future__ import annotations
 
@@ -69,6 +70,16 @@ def storing(topology: Topology) -> Topology:
         reduces=np.zeros_like(topology.reduces),
         notes=(*topology.notes, "switches store: each sends on what has come whole"),
     )
+
+
+def usable(topology: Topology) -> Topology:
+    """The network without the links of switches that no route may pass through.
+
+    A switch stores nothing, so a transfer neither begins nor ends there.
+    """
+    barred = topology.is_switch & ~topology.transit
+    useless = barred[topology.src] | barred[topology.dst]
+    return topology.with_links(~useless) if useless.any() else topology
 
 
 def opposite(topology: Topology) -> Int64 | None:

@@ -127,7 +127,8 @@ def _stops(topology: Topology, c: Collective) -> int:
     work = 30.0 * len(starts) * topology.link_count
     every = np.arange(len(starts) + 1)
     hops = at_speed(distances, work)(*links, to.astype(np.int64), weight, every, starts.astype(np.int64))
-    return int(hops[row.reshape(-1), ends[not backward]].sum())
+    stops = hops[row.reshape(-1), ends[not backward]]
+    return int(stops[np.isfinite(stops)].sum())  # what no way leads to is refused later, with its name
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ from ..model.memory import too_much
 from ..model.messages import apart
 from ..model.plan import Plan
 from ..model.progress import Progress
-from ..model.reach import find_unreachable
+from ..model.reach import refuse_unreachable
 from ..model.stop import Stop
 from ..model.targets import Target
 from ..model.topology import Topology
-from ..model.variants import seen_by
+from ..model.variants import seen_by, usable
 from ..schedule.best import ask, best_of
 from ..schedule.effort import Budget, steps_of
 from ..schedule.fitting import fitting, refuse, seen_by_target
@@ -63,6 +63,7 @@ def run_planner(
         InputError: an unknown name, effort or option. Unsupported: a stage does not serve this request, or the target
             cannot run it.
     """
+    topology = usable(topology)
     if target is not None:
         refuse(target, topology, workload)
         topology = seen_by_target(target, topology, workload, kept)
@@ -202,11 +203,7 @@ def _refuse(stages: list[Entry], request: Request) -> None:
                 serves = ", ".join(stage.collectives)
                 raise Unsupported(f"{stage.name} does not serve {collective.kind}; it serves {serves}")
         _check_served(stage, request)
-    for collective in collectives:
-        pair = find_unreachable(request.topology, collective)
-        if pair is not None:
-            a, b = (request.topology.names[v] for v in pair)
-            raise InputError(f"{a} cannot reach {b}: the ranks are not connected", request.topology.name)
+    refuse_unreachable(request.topology, collectives)
 
 
 def _check_served(stage: Entry, request: Request) -> None:

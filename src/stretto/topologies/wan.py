@@ -19,6 +19,7 @@ from ..model.errors import InputError
 from ..model.reach import reachable_from
 from ..model.topology import ACCELERATOR, Topology, make_topology
 from ..model.units import format_bandwidth, format_time, parse_bandwidth, parse_time
+from ..model.variants import usable
 from . import Setting
 from .sites import FIBRE_KM_PER_S
 from .values import one_line, shown
@@ -183,9 +184,10 @@ def _unique(names: list[str]) -> list[str]:
 
 def check_connected(topology: Topology, where: str) -> None:
     """Refuse a network in which some accelerator cannot reach another. A plane counts as joining all its nodes."""
-    first = int(topology.accelerators[0])
+    first, net = int(topology.accelerators[0]), usable(topology)
+    remedy = "add the missing links" + ("" if net is topology else ", or let routes pass through all switches")
     for backward in (False, True):
-        lost = topology.accelerators[~reachable_from(topology, [first], backward)[topology.accelerators]]
+        lost = topology.accelerators[~reachable_from(net, [first], backward)[topology.accelerators]]
         if len(lost):
             a, b = (topology.names[v] for v in ((lost[0], first) if backward else (first, lost[0])))
-            raise InputError(f"{a} cannot reach {b}: the network is not connected; add the missing links", where)
+            raise InputError(f"{a} cannot reach {b}: the network is not connected; {remedy}", where)

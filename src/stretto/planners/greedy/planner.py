@@ -101,7 +101,7 @@ OPTIONS = (
 def _unserved(topology: Topology, workload: Workload) -> str | None:
     if topology.planes:
         return "it plans over links, not optical planes"
-    if workload.chunk_reduces.any() and not topology.transit[~topology.is_accelerator].all():
+    if workload.chunk_reduces.any() and not topology.transit[topology.is_router].all():
         return "it sums over ways through switches and routers, and one of these may not be passed through"
     return None
 

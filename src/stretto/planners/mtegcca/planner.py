@@ -64,7 +64,7 @@ OPTIONS = (
 def _unserved(topology: Topology, workload: Workload) -> str | None:
     if topology.planes:
         return over_links(topology, workload)
-    if workload.chunk_reduces.any() and not topology.transit[~topology.is_accelerator].all():
+    if workload.chunk_reduces.any() and not topology.transit[topology.is_router].all():
         return "it sums over ways through switches and routers, and one of these may not be passed through"
     return None
 
