@@ -90,11 +90,11 @@ tables: $(STAMP) ## run what the tables of the docs come from and write them in 
 docs: $(DOCS_STAMP) ## build the documentation into site/
 	$(BIN)/mkdocs build --strict
 
-wheels: $(STAMP) ## build wheel and sdist, install each into an empty environment and try it there
-	@BUILDER=$(BIN)/python .ci/wheels $(PYTHON)
+wheels: ## build wheel and sdist, install each into an empty environment and try it there
+	@.ci/wheels $(PYTHON)
 
-release: $(STAMP) ## the same on each of Python 3.11 to 3.13 that is on the path; dist/ is what a release uploads
-	@BUILDER=$(BIN)/python .ci/wheels
+release: ## the same on each of Python 3.11 to 3.13 that is on the path; dist/ is what a release uploads
+	@.ci/wheels
 
 clean: ## remove what the other targets made
 	rm -rf $(VENV) demo site benchmarks/out build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache
