@@ -16,7 +16,7 @@ from stretto.formats.steps import parts_of
 from stretto.model.chunks import covering, equal_parts, in_equal_parts, weighted
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError, Unsupported
-from stretto.model.rows import ends_at_nodes
+from stretto.model.rows import ends_at_nodes, nodes_in
 from stretto.model.targets import TARGETS
 from stretto.planners import run_planner
 from stretto.planners.registry import Request
@@ -26,7 +26,7 @@ from stretto.schedule.effort import Budget
 from stretto.schedule.fitting import seen_by_target
 from stretto.schedule.kept import Kept
 from stretto.simulate import simulate
-from stretto.topologies import assume_messages
+from stretto.topologies import assume_messages, load_topology
 from stretto.verify import verify
 
 NETS = ("zoo:Napnet", "sites:2,2")
@@ -268,3 +268,18 @@ def test_a_plan_that_is_made_again_for_a_target_takes_no_effort_from_other_plann
         plan_by("forest", Request(seen, work, budget=budget, target=target))
         spent.append(budget.spent)
     assert spent[0] == spent[1] > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("scale-ccl", "alltoall"), ("greedy", "broadcast"), ("mtegcca", "allreduce"), ("forest", "broadcast"),
+     ("hierarchical", "allreduce"), ("auto", "alltoall")],
+)  # fmt: skip
+def test_no_planner_stores_at_accelerators_outside_the_collective_that_routes_may_pass(name, kind):
+    net = load_topology("sites:2,3?message=20us" if name == "hierarchical" else "zoo:Abilene?message=20us")
+    net = replace(net, transit=np.ones(net.node_count, dtype=np.bool_))
+    ranks = [0, 1, 4, 5] if name == "hierarchical" else [0, 2, 3, 5, 7, 10]
+    work = Workload((make_collective(kind, net, 1_000_000, ranks=ranks),))
+    plan = run_planner(name, net, work, effort="quick", target=TARGETS["torch"])
+    assert verify(plan).ok
+    assert set(nodes_in(plan).tolist()) <= set(ranks)

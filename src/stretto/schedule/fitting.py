@@ -3,7 +3,8 @@
 1. What a target can never run is refused before planning, with the option that would help (:func:`refuse`).
 2. Planners see the network as the target uses it (:func:`seen_by_target`): routers and switches neither copy nor sum,
    accelerators outside the ranks are not there, and messages cost what they cost the target. A planner whose plan
-   stores data at routers is asked again with switches in their place.
+   stores data at routers, or at accelerators outside the ranks through which routes may pass, is asked again with
+   switches in their place.
 3. Where a target counts buffers in equal parts, the chunks of a plan are moved to the edges of such parts, in as few
    parts as cost next to nothing (:func:`in_equal_parts_of`). A planner that chose shares of 0.31 and 0.69 of a piece
    gets 10 and 22 of 32 parts. So no planner knows of parts, and each is compared by what its plan takes in parts.
@@ -24,6 +25,7 @@ from functools import partial
 import numpy as np
 
 from ..lower.alike import sums_alike
+from ..model.arrays import Bool, Int32
 from ..model.chunks import MOST_PARTS, equal_parts, in_equal_parts
 from ..model.collective import Workload
 from ..model.errors import InputError, Unsupported
@@ -164,8 +166,8 @@ def fitting(
     own = base
     while True:
         plan = make(own)
-        if not target.relays and not np.isin(nodes_in(plan), ranks).all() and own.is_router.any():
-            base = kept.of(("switches", base), partial(_with_switches_for_routers, base))
+        if not target.relays and not np.isin(nodes_in(plan), ranks).all() and _only_passed(own, ranks).any():
+            base = kept.of(("switches", base), partial(_with_switches_outside, base, ranks))
             own = _costlier(base, tried.cost_s) if tried.cost_s else base
             plan = make(own)
         plan = kept.of((topology, plan), partial(_tapered_on, topology, plan, budget))
@@ -311,9 +313,15 @@ def in_equal_parts_of(plan: Plan, target: Target, budget: Budget) -> Plan:
     return min(plans, key=completion_s)
 
 
-def _with_switches_for_routers(topology: Topology) -> Topology:
-    """The network with a switch in the place of each router."""
-    return replace(topology, kind=np.where(topology.is_router, SWITCH, topology.kind).astype(np.int8))
+def _only_passed(topology: Topology, ranks: Int32) -> Bool:
+    """bool[nodes], what stores for planners and may be passed through: routers, and accelerators that are no ranks."""
+    outside = ~np.isin(np.arange(topology.node_count), ranks)
+    return np.asarray(topology.is_router | (topology.is_accelerator & topology.transit & outside))
+
+
+def _with_switches_outside(topology: Topology, ranks: Int32) -> Topology:
+    """The network with a switch in the place of each node that is only to be passed through."""
+    return replace(topology, kind=np.where(_only_passed(topology, ranks), SWITCH, topology.kind).astype(np.int8))
 
 
 def _tapered_on(topology: Topology, plan: Plan, budget: Budget) -> Plan:
@@ -322,7 +330,7 @@ def _tapered_on(topology: Topology, plan: Plan, budget: Budget) -> Plan:
 
 
 def _on(topology: Topology, plan: Plan, budget: Budget) -> Plan:
-    """A plan that was made with switches for routers, or where messages cost more, on the network as it is."""
+    """A plan that was made with switches outside the ranks, or where messages cost more, on the network as it is."""
     if plan.topology is topology:
         return plan
     if np.array_equal(plan.topology.message_s, topology.message_s):
