@@ -26,6 +26,7 @@ GLOO_ORDER = ["order", "-t", "ring:4", "--library", "gloo", "--collective", "all
         (["compare", "allgather", "-t", "ring:4", "--size", "1KB", "-o", "none/p.html"], "cannot be written"),
         (["plan", "allgather", "-t", "ring:4", "--size", "1KB", "-o", "."], "is a folder"),
         (["verify", "none.parquet"], "cannot be read"),
+        (["show", "dgx2:2"], "is a network, not a plan file; `stretto topologies dgx2:2` shows it"),
         (["export", "none.parquet", "--to", "csv", "-o", "x"], "cannot be read"),
         (["report", "none.parquet", "-o", "x.html"], "cannot be read"),
         (["topologies", "ring:4", "--plot", "x.png"], "svg"),

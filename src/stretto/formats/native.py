@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import zlib
 from collections.abc import Iterator
 from typing import IO, Any
@@ -24,6 +25,7 @@ from ..model.files import unreadable
 from ..model.memory import too_much
 from ..model.plan import OPTIONAL_COLUMNS, Plan, Turns, make_plan
 from ..model.symmetric import SymmetricPlan
+from ..topologies import names_family
 from ..topologies.files import topology_from_json
 from ..topologies.values import entry, json_text, objects
 from . import PLAN, atomic_file, check_ending, parquet, parquet_elsewhere
@@ -67,6 +69,11 @@ def read_plan(path: str) -> Plan:
         with open(path, "rb") as file:
             start = file.read(4)
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and names_family(path):
+            shown = f"`stretto topologies {shlex.quote(path)}` shows it"
+            raise InputError(
+                f"is a network, not a plan file; {shown}, and `stretto plan -t` plans for it", path
+            ) from None
         raise unreadable(path, error) from None
     return _read_parquet(path) if start == b"PAR1" else _read_json(path)
 

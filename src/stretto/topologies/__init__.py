@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -126,6 +127,11 @@ def catalogue() -> tuple[Family, ...]:
     modules = (servers, machines, regular, optical, sites, cloud, zoo)
     families = [family for module in modules for family in module.FAMILIES]
     return tuple(replace(family, settings=(*family.settings, *ANYWHERE)) for family in families)
+
+
+def names_family(text: str) -> bool:
+    """Whether a text begins as the spec of a topology does, with the name of a family."""
+    return os.path.sep not in text and re.split("[:?]", text)[0] in {family.name for family in catalogue()}
 
 
 def load_topology(spec: str) -> Topology:
