@@ -26,6 +26,7 @@ import numpy as np
 
 from grid import TOPOLOGIES, add_cells, cells, workload
 from heldout import drawn, network
+from piped import run
 from stretto.bounds.concurrent import concurrent_flow
 from stretto.model.errors import StrettoError
 from stretto.model.plan import Plan
@@ -184,4 +185,4 @@ def shown(r: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -17,6 +17,7 @@ import numpy as np
 
 from grid import KINDS
 from heldout_networks import uneven_graph
+from piped import run
 from stretto.bounds import bounds
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import Infeasible, Unsupported
@@ -104,4 +105,4 @@ def ended(
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

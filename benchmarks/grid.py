@@ -17,12 +17,14 @@ import math
 import statistics
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
+from piped import run
 from stretto.bounds import bounds
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import Unsupported
@@ -58,10 +60,9 @@ def main() -> None:
     for spec, kind, size in cells(given.topologies, given):
         for planner in given.planners.split(","):
             net = replace(load_topology(spec), name=spec)
-            row = measured(net, kind, size, planner, 1 if given.cold else 2, given.effort)
-            if row is not None:
-                rows.append(row)
-                print(shown(row), flush=True)
+            with suppress(Unsupported):
+                rows.append(measured(net, kind, size, planner, 1 if given.cold else 2, given.effort))
+                print(shown(rows[-1]), flush=True)
     summarise(rows)
     by_network(rows)
     show_worst(rows, WORST)
@@ -92,19 +93,20 @@ def measured(
     runs: int,
     effort: str,
     ranks: Sequence[int] | None = None,
-) -> dict[str, Any] | None:
-    """The row of one cell, among all accelerators or some; None if the planner does not serve it, or there are too few
-    bytes for each pair of ranks to have one."""
+) -> dict[str, Any]:
+    """The row of one cell, among all accelerators or some.
+
+    Raises:
+        Unsupported: the planner does not serve it, or there are too few bytes for each piece to have one.
+    """
     count = len(net.accelerators if ranks is None else ranks)
     work = workload(net, kind, size, ranks)
-    if work.collectives[0].size_bytes < count ** (1 + (kind == "alltoall")):
-        return None
+    pieces = count ** (1 + (kind == "alltoall"))
+    if work.collectives[0].size_bytes < pieces:
+        raise Unsupported(f"{count} ranks have {pieces:,} pieces, and {size} is less than a byte for each")
     for _ in range(runs):
         cpu, wall = time.process_time(), time.perf_counter()
-        try:
-            plan = run_planner(planner, net, work, effort=effort)
-        except Unsupported:
-            return None
+        plan = run_planner(planner, net, work, effort=effort)
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
     verdict = verify(plan)
     assert verdict.ok, verdict.finding
@@ -209,4 +211,4 @@ def mean(ratios: Sequence[float]) -> float:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

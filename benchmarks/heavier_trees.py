@@ -12,6 +12,7 @@ import argparse
 import math
 
 from grid import TOPOLOGIES
+from piped import run
 from stretto.bounds import bounds
 from stretto.model.collective import Workload, make_collective
 from stretto.model.units import parse_size
@@ -56,4 +57,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

@@ -25,6 +25,8 @@ from numpy.typing import NDArray
 from grid import add_cells, by, cells, mean, measured, show_worst, shown, summarise
 from heldout_networks import KINDS as NETWORKS
 from heldout_networks import some_ranks
+from piped import run
+from stretto.model.errors import Unsupported
 from stretto.model.topology import Topology
 from stretto.model.units import parse_size, parse_time
 from stretto.model.variants import with_messages
@@ -54,12 +56,11 @@ def main() -> None:
         for planner in given.planner.split(","):
             try:
                 row = measured(net, kind, size, planner, 1, given.effort, ranks)
+            except Unsupported as refusal:
+                failed.append(f"{name} {kind} {size} {planner}: not served: {refusal}")
             except Exception as failure:  # one cell that fails must not hide the others
                 failed.append(f"{name} {kind} {size} {planner}: {type(failure).__name__}: {failure}")
                 print(failed[-1], flush=True)
-                continue
-            if row is None:
-                failed.append(f"{name} {kind} {size} {planner}: not served")
             else:
                 rows.append(row)
                 print(f"{shown(row)}, {row['bound']}", flush=True)
@@ -126,4 +127,4 @@ def beside(rows: Sequence[dict[str, Any]]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

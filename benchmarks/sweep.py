@@ -24,6 +24,7 @@ from typing import Any
 
 from grid import TOPOLOGIES, add_cells, cells, workload
 from heldout import drawn, network
+from piped import run
 from stretto.bounds import bounds
 from stretto.model.errors import StrettoError
 from stretto.planners import Request, registered
@@ -222,4 +223,4 @@ def replayed(row: dict[str, Any], early: float, wide: float, without: str = "") 
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

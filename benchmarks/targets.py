@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from grid import SIZES, TOPOLOGIES, workload
+from piped import run
 from stretto.bounds import bounds, copies_bound
 from stretto.choose.exportable import exportable
 from stretto.formats import exporters
@@ -265,4 +266,4 @@ def print_missed(rows: Sequence[Row]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)

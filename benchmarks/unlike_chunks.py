@@ -22,6 +22,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from grid import workload
+from piped import run
 from stretto.model.arrays import Ragged
 from stretto.model.chunks import cut, weighted
 from stretto.model.collective import Workload
@@ -244,4 +245,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run(main)
