@@ -49,6 +49,12 @@ def test_each_option_goes_to_the_stages_that_declare_it():
     assert plan.meta["planner"] == "mtegcca+first+second"
 
 
+def test_a_whole_number_is_as_good_as_the_real_one_that_an_option_is():
+    # else kernels would be compiled again for it
+    plans = [run_planner("scale-ccl", NET, WORK, options={"rules": "paper", "occupancy": w}) for w in (1, 1.0, "1")]
+    assert [type(plan.meta["options"]["occupancy"]) for plan in plans] == [float] * 3
+
+
 @pytest.mark.usefixtures("_refiners")
 @pytest.mark.parametrize(
     ("spec", "message"),

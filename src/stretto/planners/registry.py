@@ -196,6 +196,13 @@ class Option:
             raise InputError(none_of(text, map(str, self.choices)), where)
         return value
 
+    def value(self, given: Any) -> Any:
+        """What a planner gets: text is parsed, and a whole number is a float where the option is one, since a kernel is
+        compiled again for arguments of another type."""
+        if isinstance(given, str):
+            return self.parse(given)
+        return float(given) if self.type is float and isinstance(given, int) else given
+
 
 @dataclass(frozen=True)
 class Entry:

@@ -242,11 +242,4 @@ def _distribute(stages: list[Entry], options: Mapping[str, Any]) -> list[dict[st
         if name not in declared:
             of = "+".join(s.name for s in stages)
             raise InputError(f"{of} has no option {name!r}; {nearest(name, sorted(declared))}", "option")
-    return [
-        {
-            o.name: o.parse(options[o.name]) if isinstance(options[o.name], str) else options[o.name]
-            for o in stage.options
-            if o.name in options
-        }
-        for stage in stages
-    ]
+    return [{o.name: o.value(options[o.name]) for o in stage.options if o.name in options} for stage in stages]
