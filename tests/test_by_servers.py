@@ -61,7 +61,7 @@ def test_small_data_takes_one_message_a_step_where_servers_share_a_nic(kind):
     In an AllReduce one server need not wait for the first of the steps across."""
     net = cluster([[3, [0]], [4, [1]], [2, [0]]])
     plan = planned(net, kind, 900)
-    assert plan.meta["algorithm"].startswith("by 1 gateways of each server")
+    assert plan.meta["algorithm"].startswith("by 1 gateway of each server")
     steps = 5 if kind == "allreduce" else 6
     assert steps * MESSAGE_S <= simulate(plan).completion_s < 1.1 * steps * MESSAGE_S
 

@@ -69,7 +69,8 @@ class Gateways:
             spread, holder = (self._spread(lane, once) for once in (False, at_once)), self.gateway.reshape(1, -1)
             inward, outward = (self._useful([*between, *each], holder) for each in spread)
             steps = [*_backwards(inward), *outward]
-        summary = f"by {lanes} gateways of each server, {across} between them" + ", at once inside" * at_once
+        summary = f"by {lanes} gateway{'s' * (lanes > 1)} of each server, {across} between them"
+        summary += ", at once inside" * at_once
         kinds, cut = {kind: lambda n, b: steps}, lambda kind, n, piece: blocks
         return Algorithm("by-servers", summary, "", kinds, cut, relays=self.relays, at_once=at_once)
 
