@@ -23,6 +23,7 @@ from stretto.planners.auto import NO_EFFORT, PLANNING_SHARE
 from stretto.planners.run import plan_by
 from stretto.schedule.best import exposed_s
 from stretto.schedule.effort import EFFORTS, Budget
+from stretto.schedule.kept import Kept
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
@@ -84,9 +85,9 @@ def _chains_s(plan):
 
 def test_where_bytes_may_come_late_no_sum_crosses_after_what_it_waits_for_has_crossed():
     net = load_topology(TWO_SITES)
-    request = Workload((make_collective("allreduce", net, 64_000_000),))
+    request, kept = Workload((make_collective("allreduce", net, 64_000_000),)), Kept()
     longest_s = {
-        target.name: max(_chains_s(run_planner("auto", net, request, target=target)))
+        target.name: max(_chains_s(run_planner("auto", net, request, target=target, kept=kept)))
         for target in (TARGETS["torch"], replace(TARGETS["torch"], name="punctual", late_share=0.0))
     }
     assert longest_s["torch"] == pytest.approx(0.05)
