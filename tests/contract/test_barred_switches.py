@@ -55,7 +55,6 @@ def test_ranks_that_only_such_a_switch_joins_are_named(tmp_path):
         with pytest.raises(InputError, match=r"gpu. cannot reach gpu."):
             run_planner(name, net, work_of(kind, net))
 
-
     with pytest.raises(InputError, match=r"gpu. cannot reach gpu."):
         st.bound("allreduce", net, "1MB")
     file = tmp_path / "hub.json"

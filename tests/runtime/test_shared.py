@@ -314,7 +314,9 @@ def test_of_two_threads_that_abort_one_mesh_the_first_says_why(world, monkeypatc
     group = world.group([0, 1])
     mesh, said, release = group[0], [], world.loop.release
     mesh.__class__ = Watched
-    monkeypatch.setattr(world.loop, "release", lambda ends, failure, last: (said.append(last), release(ends, failure, last))[1])
+    monkeypatch.setattr(
+        world.loop, "release", lambda ends, failure, last: (said.append(last), release(ends, failure, last))[1]
+    )
     other = mesh.other = threading.Thread(target=mesh.abort, args=[PeerFailed("rank 1", "it is late"), 1])
     mesh.abort(PeerFailed("rank 1", "it computes nonsense"), 1)
     other.join()
