@@ -81,8 +81,6 @@ def idle_from(
 def rate_at(pipe: int, t: float, pipes: Pipes, links: Links) -> float:
     """The share of its own rate that a pipe finds on its links."""
     rate, at_once = 1.0, links.until_s.shape[1]
-    if at_once == 1:
-        return rate
     for i in range(pipes.hop_offsets[pipe], pipes.hop_offsets[pipe + 1]):
         link, left = pipes.hop_links[i], 1.0
         for j in range(at_once):
@@ -148,7 +146,8 @@ def send(
     _, _, hop_offsets, hop_links, hop_late_s, latency_s, per_byte_s, _, _, steps = pipes
     u, v, nodes = pipes.src[pipe], pipes.dst[pipe], len(places.kind)
     parent, size_bytes = came[b * nodes + u], chunks.size_bytes[b]
-    rate = rate_at(pipe, from_s, pipes, links)
+    whole = links.until_s.shape[1] == 1
+    rate = 1.0 if whole else rate_at(pipe, from_s, pipes, links)  # handing on tuples takes longer than it does
     seconds = sending_s(pipe, from_s, size_bytes, per_byte_s[pipe], steps) / rate
     ready = ready_at(parent, places.kind[u] == ROUTER, chunks.start_s[b], seconds, sent.first_s, sent.last_s)
     start = max(from_s, ready)
@@ -164,7 +163,7 @@ def send(
     came[b * nodes + v] = number
     for i in range(hop_offsets[pipe], hop_offsets[pipe + 1]):
         link = hop_links[i]
-        j = links.until_s[link].argmin()
+        j = 0 if whole else links.until_s[link].argmin()
         links.until_s[link, j], links.used[link, j] = start + hop_late_s[i] + seconds, rate * links.share[i]
     heappush(events, (start + seconds, SENT, freed))
     # a router can send on once the first byte is there
