@@ -23,7 +23,8 @@ V is found by dynamic programming over time. Sizes and times are rounded so that
 size between two steps counts as many bytes as the larger one, and takes as long as the smaller one; a time is cut to
 whole steps.
 
-A piece of few chunks is also bounded by what its holder must feed into other sites itself (:mod:`.feeding`).
+A piece of few chunks is also bounded by what its holder must feed into other sites itself (:mod:`.feeding`), and one of
+any number of chunks by what servers lack of what has left the holder's (:mod:`.backlog`).
 
 Sums are bounded by their copies backwards in time. This takes tenths of a second for each set, so ``bounds`` does not
 ask for it.
@@ -38,6 +39,7 @@ import numpy as np
 from ..model.arrays import Bool, Float64, Int32, Int64
 from ..model.collective import Collective
 from ..model.topology import Topology
+from .backlog import backlog_bound
 from .feeding import feeding_bound
 from .latency import distances
 from .telling import Telling, between_sizes, passing, whole_steps
@@ -107,7 +109,7 @@ def copies_bound(topology: Topology, collective: Collective, from_s: float, goal
         c = replace(c, kind="multicast", holders=c.wanted, wanted=c.holders, reduces=False)
     if c.reduces or (c.holders.lengths > 1).any() or (c.wanted.lengths < 2).all() or not _serves(net):
         return None
-    best = _fed(net, c, from_s)
+    best = _between_servers(net, c, from_s)
     for near in _sets(net, c):
         least_s = max(from_s, 0.0 if best is None else best.seconds) - c.start_s
         if not 0 < least_s < goal_s - c.start_s:
@@ -118,10 +120,12 @@ def copies_bound(topology: Topology, collective: Collective, from_s: float, goal
     return best
 
 
-def _fed(net: Topology, c: Collective, from_s: float) -> Copies | None:
-    """The bound by what the holder must feed into other sites itself."""
-    seconds = feeding_bound(net, c, from_s - c.start_s) if from_s > c.start_s else None
-    if seconds is None:
+def _between_servers(net: Topology, c: Collective, from_s: float) -> Copies | None:
+    """The bound by what the holder must feed into other sites itself, or by what these lack of what it has sent."""
+    fed_s = feeding_bound(net, c, from_s - c.start_s) if from_s > c.start_s else None
+    lacking_s = backlog_bound(net, c)
+    seconds = max((s for s in (fed_s, lacking_s) if s is not None), default=0.0)
+    if seconds <= from_s - c.start_s:
         return None
     sites = np.array(net.sites)
     away = sites != sites[c.ranks[c.holders.values[0]]]
