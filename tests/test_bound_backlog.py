@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations_with_replacement, product
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stretto.bounds.backlog import backlog_bound, told_after
+from stretto.bounds.backlog import backlog_bound, gained, told_after
 from stretto.model.collective import Workload, make_collective
 from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from stretto.planners import run_planner
 from stretto.simulate import simulate
-from stretto.topologies import load_topology
+from stretto.topologies import assume_messages, load_topology
 
 WIDTH, MESSAGE_S = 1e9, 10e-6
 
@@ -89,6 +90,38 @@ def test_no_schedule_of_an_exhaustive_search_ends_sooner(others, most, size, sha
 def test_servers_are_told_as_in_logp():
     assert told_after(8, 0.0).tolist() == [0, 1, 2, 2, 3, 3, 3, 3]
     assert told_after(8, 1.0).tolist() == [0, 2, 3, 4, 4, 5, 5, 5]
+
+
+def trees_of(count: int, least: int = 1) -> list[tuple[int, ...]]:
+    """All ways to divide servers into trees, in ascending order."""
+    return [(count,)] + [
+        (first, *rest) for first in range(least, count // 2 + 1) for rest in trees_of(count - first, first)
+    ]
+
+
+@pytest.mark.parametrize("wait", [0.0, 0.5, 3.0])
+@pytest.mark.parametrize("count", [2, 4, 5])
+def test_no_sizes_of_up_to_three_chunks_gain_more_by_sending_them_again(count, wait):
+    told = told_after(count, wait)
+    changes = [np.array([sum(h > i for h in trees) - 1 for i in range(count)]) for trees in trees_of(count)]
+    gains = [
+        -(sum(x**2 * (g @ told) for x, g in zip(sizes, ways, strict=True)))
+        - (sum(x * g for x, g in zip(sizes, ways, strict=True)) ** 2).sum() / 2
+        for ways in combinations_with_replacement(changes, 3)
+        for sizes in product((0.0, 0.5, 0.8, 1.0), repeat=3)
+    ]
+    assert gained(told) == pytest.approx(max(gains))
+
+
+def test_what_sending_again_gains_is_less_than_by_any_numbers_of_trees():
+    assert gained(told_after(9, 0.0)) < 9 * told_after(9, 0.0).var() / 2
+
+
+def test_a_broadcast_of_1_mb_takes_more_than_the_limit_among_ten_servers_for_msccl():
+    """The limit is 1.2 times 101.5 us, which the plan takes whose switches copy."""
+    net = assume_messages(load_topology("ndv2:10"))
+    net = replace(net, replicates=np.zeros(net.node_count, dtype=np.bool_))
+    assert bound_s(net, 1_000_000) > 1.2 * 101.5e-6
 
 
 def test_large_messages_take_as_long_as_bytes_alone_would_and_twice_a_mean():
