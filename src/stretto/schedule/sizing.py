@@ -1,5 +1,5 @@
 """Sizes of chunks by a linear program: transfers keep their routes and their order on each link, and chunks get the
-bytes with which the last transfer ends soonest.
+bytes with which the last transfer ends soonest. Where routes share links side by side, each keeps its share.
 
 A chunk's bytes delay what waits for it, and messages cost a fixed time besides. With the order given, every moment is a
 sum of these along a chain of transfers, so the completion is the largest of finitely many linear functions of the
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..model.arrays import Float64, Int64
+from ..model.arrays import Float64, Int32, Int64
 from ..model.chunks import weighted
 from ..model.collective import Workload
 from ..model.plan import Plan
@@ -23,6 +23,7 @@ from ..solvers import INFINITY, Model, solve
 from .best import completion_s
 from .effort import Budget
 from .moments import delays, ends
+from .scheduling_problem import route_numbers
 
 MOST_CHUNKS = 100
 """Chunks of a piece that get sizes, at most: more fill pipelines well enough as they are."""
@@ -54,14 +55,15 @@ def sized(plan: Plan, budget: Budget, worth: float = WORTH) -> Plan:
     if solution is None or cut is None:
         return plan
     new = replace(plan, workload=Workload((cut,)), start_s=solution.start_s)
-    seconds = plan.topology.route_s(new.route, new.size_bytes)
+    seconds = plan.topology.route_s(new.route, new.size_bytes) * _slower(plan)
     line = simulate(replace(new, finish_s=ends(solution.start_s, seconds)))
     new = replace(new, start_s=line.start_s, finish_s=ends(line.start_s, seconds))
     return new if completion_s(new) <= worth * completion_s(plan) else plan
 
 
 def _may_be_sized(plan: Plan) -> bool:
-    """Whether a plan is timed, and each transfer as fast as its route; and whether the program is small."""
+    """Whether a plan is timed, and transfers are as fast as their routes, or each route has a share of its links; and
+    whether the program is small."""
     if plan.sharing != "timed" or isinstance(plan, SymmetricPlan) or len(plan.workload.collectives) > 1:
         return False
     if plan.other_src is not None or (plan.dst.lengths != 1).any() or plan.start_s is None or plan.finish_s is None:
@@ -71,8 +73,30 @@ def _may_be_sized(plan: Plan) -> bool:
         return False
     if not 0 < plan.transfer_count <= MOST_TRANSFERS or not 1 < np.bincount(c.chunk_piece).max() <= MOST_CHUNKS:
         return False
-    alone_s = net.route_s(plan.route, plan.size_bytes)
-    return bool(np.allclose(plan.finish_s - plan.start_s, alone_s, rtol=1e-6, atol=0.0))
+    slower = _slower(plan)
+    return bool(np.allclose(slower, 1.0, rtol=1e-6) or _lanes(plan, slower) is not None)
+
+
+def _slower(plan: Plan) -> Float64:
+    """float64[transfers], how many times as long as alone on its route each takes, since it shares links."""
+    assert plan.start_s is not None and plan.finish_s is not None, "timed"
+    return (plan.finish_s - plan.start_s) / plan.topology.route_s(plan.route, plan.size_bytes)
+
+
+def _lanes(plan: Plan, slower: Float64) -> Int64 | None:
+    """int64[transfers], the route of each, if each route has one share of its links, and these fit into every link."""
+    lane = route_numbers(plan.route).astype(np.int64)
+    share = np.zeros(int(lane.max()) + 1)
+    share[lane] = 1.0 / slower
+    if not np.allclose(share[lane] * slower, 1.0, rtol=1e-4):
+        return None
+    net, transfer = plan.topology, plan.route.owners
+    pair = np.unique(np.stack((plan.route.values, lane[transfer])), axis=1)
+    least = plan.route.reduced(np.minimum, net.bandwidth[plan.route.values])
+    width = np.zeros(len(share))
+    width[lane] = least
+    used = np.bincount(pair[0], (share * width)[pair[1]], net.link_count)
+    return lane if (used <= net.bandwidth * (1 + 1e-4)).all() else None
 
 
 class _Sizes(NamedTuple):
@@ -90,19 +114,23 @@ def _solved(plan: Plan, budget: Budget) -> _Sizes | None:
     (c,) = plan.workload.collectives
     unit_s, piece = completion_s(plan), c.chunk_piece
     piece_bytes, count = c.piece_bytes[piece].astype(np.float64), np.bincount(piece)
+    slower = _slower(plan)
     fixed_s, per_byte_s, lag_s = _costs(plan)
+    fixed_s, per_byte_s = fixed_s * slower, per_byte_s * slower
     wait, slope, lag = fixed_s / unit_s, per_byte_s * piece_bytes[plan.chunk] / unit_s, lag_s / unit_s
     model = Model()
-    start = model.columns(plan.transfer_count, upper=INFINITY, cost=EARLY / plan.transfer_count)
+    release = c.start_s / unit_s
+    start = model.columns(plan.transfer_count, lower=release, upper=INFINITY, cost=EARLY / plan.transfer_count)
     share = model.columns(c.chunk_count, lower=LEAST_SHARE / count[piece])
     end = model.columns(1, upper=INFINITY, cost=1.0)
     size = share[plan.chunk]
-    every = np.arange(plan.transfer_count)
+    last = np.setdiff1d(np.arange(plan.transfer_count), plan.depends.values)
     model.rows(c.piece_count, 1.0, 1.0, (piece.astype(np.int64), share, 1.0))
-    model.rows(len(every), wait + lag, INFINITY, (end[np.zeros_like(every)], 1.0), (start, -1.0), (size, -slope))
+    model.rows(
+        len(last), (wait + lag)[last], INFINITY, (end[np.zeros_like(last)], 1.0), (start[last], -1.0),
+        (size[last], -slope[last]),
+    )  # fmt: skip
     later, sooner = plan.depends.owners, plan.depends.values.astype(np.int64)
-    release = c.start_s / unit_s
-    model.rows(len(every), release, INFINITY, (start, 1.0))
     for before, after, least in (
         (sooner, later, (wait + lag)[sooner]),
         _neighbours(plan, wait, unit_s),
@@ -134,10 +162,16 @@ def _costs(plan: Plan) -> tuple[Float64, Float64, Float64]:
 def _neighbours(plan: Plan, wait: Float64, unit_s: float) -> tuple[Int64, Int64, Float64]:
     """Pairs of transfers of which the second follows the first on a link, and how much later than the first it starts.
 
-    That is in completions, at least, besides what the bytes of the first take.
+    That is in completions, at least, besides what the bytes of the first take. Where routes have shares of links, only
+    transfers over the same route follow each other.
     """
     assert plan.start_s is not None and plan.finish_s is not None, "timed"
-    link, transfer, hop_s = plan.route.values, plan.route.owners, delays(plan, np.arange(plan.transfer_count))[0]
+    transfer, hop_s, slower = plan.route.owners, delays(plan, np.arange(plan.transfer_count))[0], _slower(plan)
+    link: Int32 | Int64 = plan.route.values
+    if not np.allclose(slower, 1.0, rtol=1e-6):
+        lane, first = _lanes(plan, slower), plan.route.offsets[:-1]
+        assert lane is not None, "plans without such shares get no sizes"
+        link, transfer, hop_s = lane, transfer[first], hop_s[first]
     begin_s, end_s = plan.start_s[transfer] + hop_s, plan.finish_s[transfer] + hop_s
     order = np.lexsort((begin_s, link))
     one, two = order[:-1], order[1:]
