@@ -23,13 +23,14 @@ from ...model.collective import Collective, Workload
 from ...model.plan import Plan
 from ...model.topology import Topology
 from ...schedule.algorithms import DISSEMINATION, WHERE_MESSAGES_COST, Algorithm
-from ...schedule.best import best
+from ...schedule.best import best, completion_s
 from ...schedule.by_servers import EXCHANGE
 from ...schedule.cutting import messages_cost
 from ...schedule.grid_steps import HALVES, exchanged_last, on_grid
 from ...schedule.pipes import build_network
 from .. import Candidate, Request, over_links, per_delivery, register
 from .multicasts import sent
+from .overlaps import overlaps
 from .planner import Ways, pairless, plan_algorithm
 from .servers import gateways, grids, server_labels
 
@@ -90,6 +91,7 @@ def hierarchical(request: Request) -> Plan:
     for algorithm in sorted(coarse or algorithms, key=lambda a: _in_turn_s(a, request.topology, c, ways))[:PLANNED]:
         plan = plan_algorithm(algorithm, request, ways, timed=True)
         plans.append(plan.noted(plan.meta | {"algorithm": algorithm.summary}))
+    plans += overlaps(request, ways, completion_s(best(plans)))
     return best(plans)
 
 

@@ -71,10 +71,14 @@ class Ways:
             ends: i for i, ends in enumerate(zip(topology.src.tolist(), topology.dst.tolist(), strict=True))
         }
         self._from: dict[int, Routes] = {}
+        self._found: dict[tuple[int, int], list[int]] = {}
 
     def between(self, pairs: Int32 | Int64) -> list[list[int]]:
         """For each pair (src, dst) the links, [] if none."""
-        return [self._links(a, b) for a, b in pairs.tolist()]
+        ends = list(map(tuple, pairs.tolist()))
+        for a, b in set(ends).difference(self._found):
+            self._found[a, b] = self._links(a, b)
+        return [self._found[pair] for pair in ends]
 
     def to_all(self, node: int, others: tuple[int, ...]) -> list[list[int]]:
         """From a node to several others: the links of one way that branches, or of a way to each of them."""

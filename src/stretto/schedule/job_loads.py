@@ -1,0 +1,164 @@
+"""What the jobs of an algorithm (:mod:`.waves`) ask of links: messages, and bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ..model.arrays import Bool, Float64, Int64, Ragged
+from ..model.collective import Collective, Workload
+from ..model.topology import Topology
+from .algorithms import Algorithm, lower
+from .scheduling_problem import SchedulingProblem
+from .waves import Jobs, Waves
+
+MOST_LINKS = 32
+"""Links that list schedules of jobs heed, at most: the busiest ones."""
+
+ROUNDING = 1e-9
+"""Share by which loads of links differ that are alike but for rounding."""
+
+Between = Callable[[Int64], Ragged]
+"""The routes of pairs of nodes, int64[pairs, 2]."""
+
+
+class Candidate(NamedTuple):
+    """An algorithm in which all sums come before all copies."""
+
+    algorithm: Algorithm
+    phase: Int64  # int64[steps], the dimension along which each goes
+    direct: Bool  # bool[steps], whether a step waits for no other one of its phase
+
+    def least_s(self, topology: Topology, c: Collective, between: Between) -> float:
+        """Seconds that it takes at least, however its steps overlap; infinite if partners are not joined.
+
+        The busiest link carries a message for each step. And what goes farthest passes all steps, but of a phase of
+        direct steps only one.
+        """
+        n, piece = len(c.ranks), int(c.piece_bytes.max())
+        block_bytes = piece / self.algorithm.blocks(c.kind, n, piece)
+        steps = self.algorithm.steps(c.kind, n, piece)
+        blocks = np.stack([np.bincount(s.src * n + s.dst, minlength=n * n) for s in steps])
+        pairs = np.flatnonzero(blocks.any(axis=0))
+        routes, blocks = between(c.ranks[np.stack(np.divmod(pairs, n), axis=1)]), blocks[:, pairs]
+        if not routes.lengths.all():
+            return np.inf
+        link, owner = routes.values, routes.owners
+        asked_s = (blocks > 0).sum(axis=0)[owner] * topology.message_s[link]
+        asked_s += (blocks.sum(axis=0) * block_bytes)[owner] / topology.bandwidth[link]
+        alone_s = routes.reduced(np.maximum, topology.message_s[link]) + topology.route_latency_s(routes)
+        lead_s = np.where(blocks > 0, alone_s, 0.0).max(axis=1)
+        of_phase = np.unique(np.stack([self.phase, [step.op for step in steps]]), axis=1, return_inverse=True)[
+            1
+        ].ravel()
+        path_s = np.zeros(int(of_phase.max()) + 1)
+        np.maximum.at(path_s, of_phase[self.direct], lead_s[self.direct])
+        np.add.at(path_s, of_phase[~self.direct], lead_s[~self.direct])
+        return float(max(np.bincount(link, asked_s).max(), path_s.sum()))
+
+
+class Loads(NamedTuple):
+    """What jobs ask of links. Links that are at most as busy as another one in every job are left out."""
+
+    message_s: Float64  # float64[jobs, links], for what messages cost
+    byte_s: Float64  # float64[jobs, links], for the bytes of all data
+    lag_s: Float64  # float64[jobs], from senders to receivers
+    depends: Ragged  # for each job those that end before it begins
+    complete: bool  # whether no other link was left out
+    block_bytes: float
+
+    @property
+    def jobs(self) -> int:
+        return len(self.lag_s)
+
+    def busiest_s(self, slices: int) -> float:
+        """How long the busiest link is busy."""
+        return float((slices * self.message_s + self.byte_s).sum(axis=0).max())
+
+    def problem(self, shares: Float64) -> SchedulingProblem:
+        """The jobs of slices with these shares of the data, slice by slice; each takes as long as its busiest link."""
+        slices, (jobs, links) = len(shares), self.byte_s.shape
+        most = (np.ceil(shares * self.block_bytes) + 1) / self.block_bytes  # chunks are cut at whole bytes
+        busy_s = (self.message_s + most[:, None, None] * self.byte_s).reshape(slices * jobs, links)
+        seconds, used = busy_s.max(axis=1), busy_s > 0
+        route = Ragged.from_lengths(used.sum(axis=1), np.nonzero(used)[1].astype(np.int32))
+        before = (self.depends.values + jobs * np.arange(slices)[:, None]).ravel().astype(np.int32)
+        depends = Ragged.from_lengths(np.tile(self.depends.lengths, slices), before)
+        return SchedulingProblem(
+            route, links, seconds, np.tile(self.lag_s, slices), np.zeros(len(route.values)),
+            (busy_s / seconds[:, None])[used], depends, depends.turned(),
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class JobLoads:
+    """An algorithm's waves on a network, and what each asks of links.
+
+    Attributes:
+        summary: what the algorithm does.
+        blocks: of each piece.
+        pair, routes: int64[transfers], the number of the sender and receiver of each, and the route for each number.
+        job, sent: int64[messages], for each message of a job of a single wave the job, and the number of the pair.
+        sent_blocks: int64[messages].
+    """
+
+    topology: Topology
+    summary: str
+    waves: Waves
+    blocks: int
+    block_bytes: float
+    pair: Int64
+    routes: Ragged
+    job: Int64
+    sent: Int64
+    sent_blocks: Int64
+
+    @classmethod
+    def of(cls, topology: Topology, candidate: Candidate, c: Collective, between: Between) -> JobLoads:
+        lowered, nodes = lower(candidate.algorithm, Workload((c,))), topology.node_count
+        waves = Waves.of(lowered, candidate.phase, nodes)
+        pairs, pair = np.unique(lowered.src.astype(np.int64) * nodes + lowered.dst, return_inverse=True)
+        routes = between(np.stack(np.divmod(pairs, nodes), axis=1))
+        blocks = lowered.workload.chunk_count // c.piece_count
+        messages, count = np.unique(waves.jobs.of * len(pairs) + pair.ravel(), return_counts=True)
+        job, sent = np.divmod(messages, len(pairs))
+        block_bytes = float(c.piece_bytes.max()) / blocks
+        return cls(
+            topology, candidate.algorithm.summary, waves, blocks, block_bytes, pair.ravel(), routes, job, sent, count
+        )
+
+    def joined(self, waves: int) -> tuple[Jobs, Loads]:
+        """The jobs where waves are joined until this many are left, and what these ask of links."""
+        number = self.waves.joined(waves)
+        jobs, topology = self.waves.coarser(number), self.topology
+        messages, which = np.unique(number[self.job] * self.routes.rows + self.sent, return_inverse=True)
+        job, pair = np.divmod(messages, self.routes.rows)
+        blocks = np.bincount(which.ravel(), self.sent_blocks)
+        hops = self.routes.take(pair)
+        link, owner = hops.values, hops.owners
+        count, links = len(jobs.depends.lengths), topology.link_count
+        use = job[owner] * links + link
+        byte_s = blocks[owner] * self.block_bytes / topology.bandwidth[link]
+        both = [np.bincount(use, each, count * links) for each in (topology.message_s[link], byte_s)]
+        lag_s = np.zeros(count)
+        np.maximum.at(lag_s, job, topology.route_latency_s(self.routes)[pair])
+        asked = np.concatenate(both).astype(np.float64)
+        kept, complete = _decisive(asked.reshape(2 * count, links))
+        return jobs, Loads(kept[:count], kept[count:], lag_s, jobs.depends, complete, self.block_bytes)
+
+
+def _decisive(asked: Float64) -> tuple[Float64, bool]:
+    """The columns of float64[jobs, links] that are not at most as large as another one everywhere, and whether these
+    are all; else they are the largest ones."""
+    alike = {column.tobytes(): k for k, column in enumerate(np.ascontiguousarray(asked.T))}
+    some = np.array(list(alike.values()))
+    some = some[np.argsort(-asked[:, some].sum(axis=0), kind="stable")]
+    columns = asked[:, some[:MOST_LINKS]]
+    below = (columns[:, :, None] <= (1 + ROUNDING) * columns[:, None, :]).all(axis=0)
+    place = np.arange(columns.shape[1])
+    # of columns that are alike the first one stays
+    less = below & ~(below.T & (place[:, None] <= place))
+    return columns[:, ~less.any(axis=1)], len(some) <= MOST_LINKS

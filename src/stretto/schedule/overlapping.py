@@ -1,0 +1,186 @@
+"""Plans in which the dimensions of a grid work at the same time, in few messages.
+
+The data is cut into slices, and each step of an algorithm into waves (:mod:`.waves`). What a step sends of one wave of
+one slice is a job: a message from each rank. More jobs overlap better, and cost more messages. So several algorithms,
+numbers of waves and of slices, and shares of slices are compared by list schedules of jobs, of which there are few,
+however many ranks there are (:mod:`.job_loads`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..model.arrays import Float64, Int64, Ragged
+from ..model.chunks import cut, weighted
+from ..model.collective import Collective, Workload
+from ..model.messages import messages_of, numbered
+from ..model.plan import Plan, make_plan
+from ..model.topology import Topology
+from .best import best
+from .effort import Budget
+from .in_steps import timed_in_steps
+from .job_loads import Between, Candidate, JobLoads, Loads
+from .moments import settled
+from .scheduling_problem import COSTS, Limits
+from .waves import Jobs
+
+MOST_TRANSFERS = 100_000
+"""Transfers of a plan in slices, at most."""
+
+MOST_JOBS = 300
+"""Jobs of a list schedule in several slices, at most."""
+
+SLICES = (1, 2, 3, 4, 6, 8)
+"""Numbers of slices that are tried, one after another while the schedule gets shorter."""
+
+FEWEST_BYTES = 2
+"""Bytes of a block of a slice, at least."""
+
+ROUNDS = 3
+"""Rounds of justification of a list schedule, at most."""
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Jobs of slices, and when they start."""
+
+    case: JobLoads
+    jobs: Jobs
+    loads: Loads
+    shares: Float64  # float64[slices], their sum is 1
+    start_s: Float64  # float64[slices * jobs]
+    seconds: Float64  # float64[slices * jobs]
+    end_s: float
+
+    @property
+    def summary(self) -> str:
+        return f"{self.case.summary}, {len(self.shares)} slices, {self.loads.jobs} steps each"
+
+    def plan(self, workload: Workload) -> Plan:
+        """The plan: in ready-order, or with times where these end earlier. Its groups are the jobs."""
+        case, lowered, slices = self.case, self.case.waves.lowered, len(self.shares)
+        jobs, rows = len(self.start_s) // slices, len(lowered.chunk)
+        turn = np.argsort(self.start_s, kind="stable")
+        own_slice, own_row = np.divmod(np.arange(slices * rows), rows)
+        group = _places(turn)[own_slice * jobs + self.jobs.of[own_row]]
+        order = np.argsort(group, kind="stable")
+        place = _places(order)
+        own_slice, own_row, group = own_slice[order], own_row[order], group[order].astype(np.int32)
+        depends = lowered.depends.take(own_row)
+        depends = depends.with_values(place[own_slice[depends.owners] * rows + depends.values])
+        src, dst = lowered.src[own_row], lowered.dst[own_row]
+        (c,) = workload.collectives
+        plan = make_plan(
+            case.topology, Workload((_in_slices(c, case.blocks, self.shares),)), "ready-order",
+            chunk=(lowered.chunk[own_row] * slices + own_slice).astype(np.int32), src=src, dst=Ragged.single(dst),
+            op=lowered.op[own_row], route=case.routes.take(case.pair[own_row]), depends=depends, group=group,
+            message=numbered(group, src, dst),
+        )  # fmt: skip
+        return best([*self._timed(plan, turn[group]), timed_in_steps(plan), plan])
+
+    def _timed(self, plan: Plan, job: Int64) -> Iterator[Plan]:
+        """The plan where all messages of a job start with it, if links have room.
+
+        Args:
+            job: int64[transfers].
+        """
+        messages = messages_of(plan)
+        if self.loads.complete and messages is not None:
+            of_message = job[messages.first]
+            timed = settled(messages.merged, self.start_s[of_message], self.seconds[of_message])
+            assert timed.start_s is not None and timed.finish_s is not None, "settled"
+            start_s, finish_s = timed.start_s[messages.of], timed.finish_s[messages.of]
+            yield replace(plan, sharing="timed", start_s=start_s, finish_s=finish_s)
+
+
+def overlapped(
+    topology: Topology, c: Collective, candidates: Iterable[Candidate], between: Between, within_s: float
+) -> Overlap | None:
+    """The jobs that end first; None if none end by ``within_s``."""
+    least = [(candidate.least_s(topology, c, between), candidate) for candidate in candidates]
+    found, end_s = None, within_s
+    for least_s, candidate in sorted(least, key=lambda each: each[0]):
+        if least_s >= end_s:
+            break
+        case, waves = JobLoads.of(topology, candidate, c, between), 1
+        while waves == 1 or waves < 2 * case.waves.count:
+            for made in _with_waves(case, min(waves, case.waves.count), end_s):
+                if made.end_s < end_s:
+                    found, end_s = made, made.end_s
+            waves *= 2
+    return None if found is None else _refined(found)
+
+
+def _with_waves(case: JobLoads, waves: int, within_s: float) -> Iterator[Overlap]:
+    """Jobs of this many waves in more and more slices, until they end later."""
+    jobs, loads = case.joined(waves)
+    last_s = np.inf
+    for slices in _slices(case, loads):
+        if loads.busiest_s(slices) >= within_s:
+            break
+        made = _scheduled(case, jobs, loads, np.full(slices, 1 / slices))
+        yield made
+        if made.end_s > last_s:
+            break
+        last_s = made.end_s
+
+
+def _refined(found: Overlap) -> Overlap:
+    """What ends first with other shares of slices."""
+    case, slices = found.case, len(found.shares)
+    jobs, loads = found.jobs, found.loads
+    for count in _slices(case, loads):
+        if slices <= count <= 2 * slices:
+            for shares in _shares(count):
+                made = _scheduled(case, jobs, loads, shares / shares.sum())
+                found = min(found, made, key=lambda each: each.end_s)
+    return found
+
+
+def _slices(case: JobLoads, loads: Loads) -> Iterator[int]:
+    """Numbers of slices that are not too many."""
+    for count in SLICES:
+        few = count * len(case.pair) <= MOST_TRANSFERS and count * loads.jobs <= MOST_JOBS
+        if count == 1 or (few and count * FEWEST_BYTES <= case.block_bytes):
+            yield count
+
+
+def _shares(slices: int) -> Iterator[Float64]:
+    """Shares of slices: pipelines fill sooner if the first slice is smaller, and empty sooner if the last one is."""
+    place, equal = np.arange(slices), np.ones(slices)
+    if slices > 1:
+        yield np.where(place == 0, 0.5, equal)
+    if slices > 2:
+        yield np.where(np.isin(place, (0, slices - 1)), 0.5, equal)
+    if slices > 3:
+        yield np.minimum(place + 1.0, slices - place)
+
+
+def _scheduled(case: JobLoads, jobs: Jobs, loads: Loads, shares: Float64) -> Overlap:
+    """The shortest of some list schedules."""
+    problem, budget = loads.problem(shares), Budget().with_costs(COSTS)
+    turn, free = np.repeat(np.arange(len(shares)), loads.jobs), np.zeros(len(shares) * loads.jobs)
+    starts = [problem.by_chain(turn, backward) for backward in (False, True)]
+    if len(shares) > 1:
+        starts.append(problem.by_urgency(turn / len(shares), free, budget))
+    made = [problem.justified(start_s, free, 0.0, Limits(ROUNDS, budget)) for start_s in starts]
+    start_s = min(made, key=problem.end_s)
+    return Overlap(case, jobs, loads, shares, start_s, problem.seconds, problem.end_s(start_s))
+
+
+def _in_slices(c: Collective, blocks: int, shares: Float64) -> Collective:
+    """The collective with every block of a piece in slices."""
+    even = cut(c, blocks * len(shares))
+    if np.ptp(shares) == 0:
+        return even
+    return weighted(even, np.tile(shares, even.chunk_count // len(shares))) or even
+
+
+def _places(order: Int64) -> Int64:
+    """The place of each value of a permutation."""
+    places = np.empty_like(order)
+    places[order] = np.arange(len(order))
+    return places
