@@ -29,7 +29,7 @@ class Candidate(NamedTuple):
     """An algorithm in which all sums come before all copies."""
 
     algorithm: Algorithm
-    phase: Int64  # int64[steps], the dimension along which each goes
+    phase: Int64  # int64[steps], whether each goes inside servers or across: a number for those that follow each other
     direct: Bool  # bool[steps], whether a step waits for no other one of its phase
 
     def least_s(self, topology: Topology, c: Collective, between: Between) -> float:
@@ -38,12 +38,12 @@ class Candidate(NamedTuple):
         The busiest link carries a message for each step. And what goes farthest passes all steps, but of a phase of
         direct steps only one.
         """
-        n, piece = len(c.ranks), int(c.piece_bytes.max())
-        block_bytes = piece / self.algorithm.blocks(c.kind, n, piece)
-        steps = self.algorithm.steps(c.kind, n, piece)
+        piece, nodes = int(c.piece_bytes.max()), self.algorithm.nodes(c.ranks)
+        block_bytes = piece / self.algorithm.blocks(c.kind, len(c.ranks), piece)
+        steps, n = self.algorithm.steps(c.kind, len(c.ranks), piece), len(nodes)
         blocks = np.stack([np.bincount(s.src * n + s.dst, minlength=n * n) for s in steps])
         pairs = np.flatnonzero(blocks.any(axis=0))
-        routes, blocks = between(c.ranks[np.stack(np.divmod(pairs, n), axis=1)]), blocks[:, pairs]
+        routes, blocks = between(nodes[np.stack(np.divmod(pairs, n), axis=1)]), blocks[:, pairs]
         if not routes.lengths.all():
             return np.inf
         link, owner = routes.values, routes.owners
@@ -143,8 +143,8 @@ class JobLoads:
         use = job[owner] * links + link
         byte_s = blocks[owner] * self.block_bytes / topology.bandwidth[link]
         both = [np.bincount(use, each, count * links) for each in (topology.message_s[link], byte_s)]
-        lag_s = np.zeros(count)
-        np.maximum.at(lag_s, job, topology.route_latency_s(self.routes)[pair])
+        first = np.searchsorted(job, np.arange(count))
+        lag_s = np.maximum.reduceat(topology.route_latency_s(self.routes)[pair], first)
         asked = np.concatenate(both).astype(np.float64)
         kept, complete = _decisive(asked.reshape(2 * count, links))
         return jobs, Loads(kept[:count], kept[count:], lag_s, jobs.depends, complete, self.block_bytes)

@@ -100,9 +100,11 @@ def overlapped(
     topology: Topology, c: Collective, candidates: Iterable[Candidate], between: Between, within_s: float
 ) -> Overlap | None:
     """The jobs that end first; None if none end by ``within_s``."""
-    least = [(candidate.least_s(topology, c, between), candidate) for candidate in candidates]
+    least: dict[tuple[float, str], Candidate] = {}
+    for candidate in candidates:  # of several that look alike the first one
+        least.setdefault((candidate.least_s(topology, c, between), candidate.algorithm.summary), candidate)
     found, end_s = None, within_s
-    for least_s, candidate in sorted(least, key=lambda each: each[0]):
+    for (least_s, _), candidate in sorted(least.items(), key=lambda each: each[0]):
         if least_s >= end_s:
             break
         case, waves = JobLoads.of(topology, candidate, c, between), 1

@@ -91,7 +91,7 @@ def hierarchical(request: Request) -> Plan:
     for algorithm in sorted(coarse or algorithms, key=lambda a: _in_turn_s(a, request.topology, c, ways))[:PLANNED]:
         plan = plan_algorithm(algorithm, request, ways, timed=True)
         plans.append(plan.noted(plan.meta | {"algorithm": algorithm.summary}))
-    plans += overlaps(request, ways, completion_s(best(plans)))
+    plans += overlaps(request, ways, coarse or algorithms, completion_s(best(plans)))
     return best(plans)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 
 import numpy as np
@@ -11,7 +11,8 @@ from ...model.arrays import Int64, Ragged
 from ...model.collective import Collective
 from ...model.plan import Plan
 from ...model.topology import Topology
-from ...schedule.algorithms import WHERE_MESSAGES_COST
+from ...schedule.algorithms import WHERE_MESSAGES_COST, Algorithm, Step
+from ...schedule.cutting import messages_cost
 from ...schedule.grid_steps import HALVES, on_grid
 from ...schedule.job_loads import Candidate
 from ...schedule.overlapping import overlapped
@@ -27,30 +28,49 @@ DIRECT = ("all-pairs", "pairwise")
 """Algorithms in a line that send each block straight to its goal."""
 
 
-def overlaps(request: Request, ways: Ways, within_s: float) -> Iterator[Plan]:
-    """The plan in which both dimensions of a grid of servers work at the same time, if one ends by ``within_s``."""
+def overlaps(request: Request, ways: Ways, algorithms: Sequence[Algorithm], within_s: float) -> Iterator[Plan]:
+    """The plan in which links inside servers and across them are busy at the same time, if one ends by ``within_s``.
+
+    Args:
+        algorithms: that are tried besides those with direct exchanges.
+    """
     topology, (c,) = request.topology, request.workload.collectives
-    if not topology.store_and_forward[c.ranks].all() or not c.is_whole:
+    if not (request.several_chunks and messages_cost(topology) and c.is_whole):
         return
 
     def between(pairs: Int64) -> Ragged:
         return Ragged.of(ways.between(pairs))
 
-    found = overlapped(topology, c, _candidates(topology, c), between, within_s)
+    found = overlapped(topology, c, _candidates(topology, c, algorithms), between, within_s)
     if found is not None:
         plan = found.plan(request.workload)
         yield plan.noted(plan.meta | {"algorithm": found.summary})
 
 
-def _candidates(topology: Topology, c: Collective) -> Iterator[Candidate]:
+def _candidates(topology: Topology, c: Collective, algorithms: Sequence[Algorithm]) -> Iterator[Candidate]:
     network = build_network(topology.delayed, float(c.size_bytes), True, 0.0)
-    for rank, across in grids(c.ranks, server_labels(topology, network, c.ranks)):
-        if min(rank.shape) < 2 or rank.ndim < 2:
-            continue
-        for lines in product(*(_lines(c.kind, count, d == across) for d, count in enumerate(rank.shape))):
-            phased = on_grid(c.kind, rank.shape, rank.ravel(), 1, lines)
-            direct = np.isin(lines, DIRECT)[phased.dimension]
-            yield Candidate(phased.algorithm, phased.dimension, direct)
+    labels = server_labels(topology, network, c.ranks)
+    for algorithm in algorithms:
+        nodes = algorithm.nodes(c.ranks)
+        steps = algorithm.steps(c.kind, len(c.ranks), int(c.piece_bytes.max()))
+        if topology.store_and_forward[nodes].all():
+            for phase in dict.fromkeys(_phases(steps, label[nodes]) for label in labels):
+                if max(phase) > 0:
+                    yield Candidate(algorithm, np.array(phase), np.zeros(len(phase), dtype=np.bool_))
+    if not topology.store_and_forward[c.ranks].all():
+        return
+    for rank, across in grids(c.ranks, labels):
+        if min(rank.shape) > 1 and rank.ndim > 1:
+            for lines in product(*(_lines(c.kind, count, d == across) for d, count in enumerate(rank.shape))):
+                if set(lines) & set(DIRECT):
+                    phased = on_grid(c.kind, rank.shape, rank.ravel(), 1, lines)
+                    yield Candidate(phased.algorithm, phased.dimension, np.isin(lines, DIRECT)[phased.dimension])
+
+
+def _phases(steps: Sequence[Step], server: Int64) -> tuple[int, ...]:
+    """The phase of each step: steps inside servers follow each other, and steps across."""
+    leads = np.array([np.mean(server[step.src] != server[step.dst]) > 0.5 for step in steps])
+    return tuple(np.cumsum(np.diff(leads, prepend=leads[:1]) != 0).tolist())
 
 
 def _lines(kind: str, count: int, across: bool) -> list[str]:

@@ -1,0 +1,98 @@
+"""Plans in which links inside servers and across them are busy at the same time, in few messages."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stretto.model.arrays import Ragged
+from stretto.model.collective import Workload, make_collective
+from stretto.model.messages import message_count
+from stretto.planners import run_planner
+from stretto.planners.fixed.overlaps import _candidates
+from stretto.planners.fixed.planner import Ways
+from stretto.schedule.job_loads import JobLoads
+from stretto.schedule.overlapping import _scheduled, overlapped
+from stretto.simulate import simulate
+from stretto.topologies import load_topology
+from stretto.verify import verify
+
+RAILS = "h100:4?message=20us"
+KINDS = ("allgather", "reducescatter", "allreduce", "alltoall")
+
+
+def found(spec: str, kind: str, size: int, within_s: float = np.inf):
+    """The overlap on a network, and its workload."""
+    net = load_topology(spec)
+    c = make_collective(kind, net, size)
+    ways = Ways(net)
+    candidates = list(_candidates(net, c, []))
+
+    def between(pairs):
+        return Ragged.of(ways.between(pairs))
+
+    return overlapped(net, c, candidates, between, within_s), Workload((c,)), candidates, between
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_plan_ends_when_the_schedule_of_its_jobs_does(kind):
+    overlap, workload, *_ = found(RAILS, kind, 64_000_000)
+    plan = overlap.plan(workload)
+    assert verify(plan).ok
+    assert simulate(plan).completion_s == pytest.approx(overlap.end_s, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_job_of_a_slice_is_one_message_from_each_rank(kind):
+    overlap, workload, *_ = found(RAILS, kind, 64_000_000)
+    plan = overlap.plan(workload)
+    assert message_count(plan) == 32 * len(overlap.start_s) < plan.transfer_count
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_schedule_ends_before_what_its_algorithm_needs_at_least(kind):
+    net = load_topology(RAILS)
+    _, workload, candidates, between = found(RAILS, kind, 16_000_000)
+    (c,) = workload.collectives
+    for candidate in candidates:
+        case = JobLoads.of(net, candidate, c, between)
+        for waves in (1, case.waves.count):
+            for slices in (1, 3):
+                made = _scheduled(case, *case.joined(waves), np.full(slices, 1 / slices))
+                assert candidate.least_s(net, c, between) <= made.end_s * (1 + 1e-9)
+
+
+def test_a_reducescatter_ends_as_early_as_an_allgather():
+    """It is one with time reversed. One phase after another takes 1,085 us."""
+    ends = [simulate(planned(RAILS, kind, 256_000_000)).completion_s for kind in ("allgather", "reducescatter")]
+    assert ends[1] <= ends[0] * (1 + 1e-6) and ends[1] < 0.7 * 1085e-6
+
+
+def test_where_bytes_decide_a_cluster_is_busy_inside_and_across():
+    """The bytes of an AllReduce of 1 GB keep both kinds of links busy for 3.9 ms, one after the other for 7.8."""
+    assert simulate(planned("h100:4?message=1us", "allreduce", 1_000_000_000)).completion_s < 1.06 * 3.9e-3
+
+
+def test_small_data_is_not_cut():
+    plan = planned(RAILS, "allgather", 3_200)
+    assert message_count(plan) == 32 * 5 and plan.workload.chunk_count == 32
+
+
+def test_slices_may_have_unlike_shares_and_cover_each_piece():
+    overlap, workload, *_ = found("h100:4?message=1us", "allgather", 64_000_000)
+    (c,) = overlap.plan(workload).workload.collectives
+    sizes = c.chunk_bytes.reshape(32, -1)
+    assert sizes.sum(axis=1).tolist() == [2_000_000] * 32
+    assert sizes[0] / sizes[0].sum() == pytest.approx(overlap.shares, rel=1e-5)
+
+
+def test_none_is_found_where_none_ends_early_enough():
+    overlap, *_ = found(RAILS, "allreduce", 64_000_000)
+    assert found(RAILS, "allreduce", 64_000_000, within_s=overlap.end_s)[0] is None
+
+
+def planned(spec: str, kind: str, size: int):
+    net = load_topology(spec)
+    plan = run_planner("hierarchical", net, Workload((make_collective(kind, net, size),)))
+    assert verify(plan).ok
+    return plan
