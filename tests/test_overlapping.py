@@ -58,7 +58,7 @@ def test_no_schedule_ends_before_what_its_algorithm_needs_at_least(kind):
         case = JobLoads.of(net, candidate, c, between)
         for waves in (1, case.waves.count):
             for slices in (1, 3):
-                made = _scheduled(case, *case.joined(waves), np.full(slices, 1 / slices))
+                made = _scheduled(case, *case.joined(waves), np.full(slices, 1 / slices), np.inf, 1)
                 assert candidate.least_s(net, c, between) <= made.end_s * (1 + 1e-9)
 
 

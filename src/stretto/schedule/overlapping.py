@@ -20,6 +20,7 @@ from ..model.messages import messages_of, numbered
 from ..model.plan import Plan, make_plan
 from ..model.topology import Topology
 from .best import best
+from .cutting import GIVE_UP
 from .effort import Budget
 from .in_steps import timed_in_steps
 from .job_loads import Between, Candidate, JobLoads, Loads
@@ -38,6 +39,9 @@ SLICES = (1, 2, 3, 4, 6, 8)
 
 FEWEST_BYTES = 2
 """Bytes of a block of a slice, at least."""
+
+STARTS = 3
+"""List schedules that are improved of the jobs that end first; of others only the best one is."""
 
 ROUNDS = 3
 """Rounds of justification of a list schedule, at most."""
@@ -123,7 +127,7 @@ def _with_waves(case: JobLoads, waves: int, within_s: float) -> Iterator[Overlap
     for slices in _slices(case, loads):
         if loads.busiest_s(slices) >= within_s:
             break
-        made = _scheduled(case, jobs, loads, np.full(slices, 1 / slices))
+        made = _scheduled(case, jobs, loads, np.full(slices, 1 / slices), within_s, 1)
         yield made
         if made.end_s > last_s:
             break
@@ -137,7 +141,7 @@ def _refined(found: Overlap) -> Overlap:
     for count in _slices(case, loads):
         if slices <= count <= 2 * slices:
             for shares in _shares(count):
-                made = _scheduled(case, jobs, loads, shares / shares.sum())
+                made = _scheduled(case, jobs, loads, shares / shares.sum(), found.end_s, STARTS)
                 found = min(found, made, key=lambda each: each.end_s)
     return found
 
@@ -153,6 +157,7 @@ def _slices(case: JobLoads, loads: Loads) -> Iterator[int]:
 def _shares(slices: int) -> Iterator[Float64]:
     """Shares of slices: pipelines fill sooner if the first slice is smaller, and empty sooner if the last one is."""
     place, equal = np.arange(slices), np.ones(slices)
+    yield equal
     if slices > 1:
         yield np.where(place == 0, 0.5, equal)
     if slices > 2:
@@ -161,15 +166,21 @@ def _shares(slices: int) -> Iterator[Float64]:
         yield np.minimum(place + 1.0, slices - place)
 
 
-def _scheduled(case: JobLoads, jobs: Jobs, loads: Loads, shares: Float64) -> Overlap:
-    """The shortest of some list schedules."""
+def _scheduled(case: JobLoads, jobs: Jobs, loads: Loads, shares: Float64, within_s: float, most: int) -> Overlap:
+    """The shortest of some list schedules.
+
+    Args:
+        within_s: schedules that end much later are not improved, if any other is.
+        most: schedules that are improved, at most.
+    """
     problem, budget = loads.problem(shares), Budget().with_costs(COSTS)
     turn, free = np.repeat(np.arange(len(shares)), loads.jobs), np.zeros(len(shares) * loads.jobs)
     starts = [problem.by_chain(turn, backward) for backward in (False, True)]
     if len(shares) > 1:
         starts.append(problem.by_urgency(turn / len(shares), free, budget))
-    made = [problem.justified(start_s, free, 0.0, Limits(ROUNDS, budget)) for start_s in starts]
-    start_s = min(made, key=problem.end_s)
+    starts = sorted((each for each in starts if problem.end_s(each) < GIVE_UP * within_s), key=problem.end_s) or starts
+    improved = [problem.justified(each, free, 0.0, Limits(ROUNDS, budget)) for each in starts[:most]]
+    start_s = min(improved, key=problem.end_s)
     return Overlap(case, jobs, loads, shares, start_s, problem.seconds, problem.end_s(start_s))
 
 

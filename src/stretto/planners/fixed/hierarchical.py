@@ -87,12 +87,18 @@ def hierarchical(request: Request) -> Plan:
     ways = Ways(request.topology)
     algorithms = list(_algorithms(request.topology, c, ways))
     coarse = [a for a in algorithms if _blocks(a, c) * c.chunk_count <= c.piece_bytes.min() * len(c.piece_bytes)]
-    plans = []
-    for algorithm in sorted(coarse or algorithms, key=lambda a: _in_turn_s(a, request.topology, c, ways))[:PLANNED]:
-        plan = plan_algorithm(algorithm, request, ways, timed=True)
-        plans.append(plan.noted(plan.meta | {"algorithm": algorithm.summary}))
-    plans += overlaps(request, ways, coarse or algorithms, completion_s(best(plans)))
+    first, *others = sorted(coarse or algorithms, key=lambda a: _in_turn_s(a, request.topology, c, ways))[:PLANNED]
+    plans = [_in_turn(first, request, ways)]
+    plans += overlaps(request, ways, coarse or algorithms, completion_s(plans[0]))
+    if len(plans) == 1:
+        plans += [_in_turn(algorithm, request, ways) for algorithm in others]
     return best(plans)
+
+
+def _in_turn(algorithm: Algorithm, request: Request, ways: Ways) -> Plan:
+    """The plan of an algorithm, step after step."""
+    plan = plan_algorithm(algorithm, request, ways, timed=True)
+    return plan.noted(plan.meta | {"algorithm": algorithm.summary})
 
 
 def _blocks(algorithm: Algorithm, c: Collective) -> int:
