@@ -11,7 +11,7 @@ from stretto.model.messages import message_count
 from stretto.planners import run_planner
 from stretto.planners.fixed.overlaps import _candidates
 from stretto.planners.fixed.planner import Ways
-from stretto.schedule.job_loads import JobLoads
+from stretto.schedule.job_loads import MOST_LINKS, JobLoads, Loads, _decisive
 from stretto.schedule.overlapping import _scheduled, overlapped
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
@@ -89,6 +89,25 @@ def test_slices_may_have_unlike_shares_and_cover_each_piece():
 def test_none_is_found_where_none_ends_early_enough():
     overlap, *_ = found(RAILS, "allreduce", 64_000_000)
     assert found(RAILS, "allreduce", 64_000_000, within_s=overlap.end_s)[0] is None
+
+
+def test_links_are_not_overfull_where_bytes_come_to_them_at_unlike_times():
+    """Routes of one job lead through one switch, those of another one through three, to the same link."""
+    plan = planned("fattree:4?message=0.1us", "alltoall", 32_639)
+    assert plan.sharing == "timed"
+
+
+def test_every_job_has_a_link_where_only_the_busiest_ones_are_heeded():
+    asked = np.eye(2 * MOST_LINKS)
+    assert _decisive(np.vstack((asked, 0 * asked)), len(asked)).any(axis=1)[: len(asked)].all()
+
+
+def test_jobs_over_the_same_links_are_not_alike():
+    """They may be over them after unlike latencies."""
+    lag_s, busy_s = np.array([1e-6, 2e-6]), np.ones((2, 1))
+    waits = Ragged.of([[], []])
+    problem = Loads(busy_s, busy_s, lag_s, waits, block_bytes=1e6).problem(np.array([0.5, 0.5]))
+    assert problem.alike.tolist() == [0, 1, 0, 1]
 
 
 def planned(spec: str, kind: str, size: int):

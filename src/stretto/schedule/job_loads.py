@@ -16,7 +16,7 @@ from .scheduling_problem import SchedulingProblem
 from .waves import Jobs, Waves
 
 MOST_LINKS = 32
-"""Links that list schedules of jobs heed, at most: the busiest ones."""
+"""Links that list schedules of jobs heed, at most: the busiest ones, and the busiest one of each job."""
 
 ROUNDING = 1e-9
 """Share by which loads of links differ that are alike but for rounding."""
@@ -67,7 +67,6 @@ class Loads(NamedTuple):
     byte_s: Float64  # float64[jobs, links], for the bytes of all data
     lag_s: Float64  # float64[jobs], from senders to receivers
     depends: Ragged  # for each job those that end before it begins
-    complete: bool  # whether no other link was left out
     block_bytes: float
 
     @property
@@ -83,14 +82,16 @@ class Loads(NamedTuple):
         slices, (jobs, links) = len(shares), self.byte_s.shape
         most = (np.ceil(shares * self.block_bytes) + 1) / self.block_bytes  # chunks are cut at whole bytes
         busy_s = (self.message_s + most[:, None, None] * self.byte_s).reshape(slices * jobs, links)
-        seconds, used = busy_s.max(axis=1), busy_s > 0
+        seconds = busy_s.max(axis=1)
+        # a further link of each job, which it does not fill: list schedules take jobs over the same links for alike
+        own = np.tile(np.eye(jobs, dtype=np.bool_), (slices, 1))
+        used = np.hstack((busy_s > 0, own))
         route = Ragged.from_lengths(used.sum(axis=1), np.nonzero(used)[1].astype(np.int32))
+        share = np.hstack((busy_s / seconds[:, None], np.zeros_like(own, dtype=np.float64)))[used]
         before = (self.depends.values + jobs * np.arange(slices)[:, None]).ravel().astype(np.int32)
         depends = Ragged.from_lengths(np.tile(self.depends.lengths, slices), before)
-        return SchedulingProblem(
-            route, links, seconds, np.tile(self.lag_s, slices), np.zeros(len(route.values)),
-            (busy_s / seconds[:, None])[used], depends, depends.turned(),
-        )  # fmt: skip
+        lag_s, delay_s = np.tile(self.lag_s, slices), np.zeros(len(route.values))
+        return SchedulingProblem(route, links + jobs, seconds, lag_s, delay_s, share, depends, depends.turned())
 
 
 @dataclass(frozen=True)
@@ -146,19 +147,19 @@ class JobLoads:
         first = np.searchsorted(job, np.arange(count))
         lag_s = np.maximum.reduceat(topology.route_latency_s(self.routes)[pair], first)
         asked = np.concatenate(both).astype(np.float64)
-        kept, complete = _decisive(asked.reshape(2 * count, links))
-        return jobs, Loads(kept[:count], kept[count:], lag_s, jobs.depends, complete, self.block_bytes)
+        kept = _decisive(asked.reshape(2 * count, links), count)
+        return jobs, Loads(kept[:count], kept[count:], lag_s, jobs.depends, self.block_bytes)
 
 
-def _decisive(asked: Float64) -> tuple[Float64, bool]:
-    """The columns of float64[jobs, links] that are not at most as large as another one everywhere, and whether these
-    are all; else they are the largest ones."""
+def _decisive(asked: Float64, jobs: int) -> Float64:
+    """The columns of float64[2 * jobs, links] that are not at most as large as another one everywhere; of many the
+    largest ones, and for each job the largest one."""
     alike = {column.tobytes(): k for k, column in enumerate(np.ascontiguousarray(asked.T))}
-    some = np.array(list(alike.values()))
-    some = some[np.argsort(-asked[:, some].sum(axis=0), kind="stable")]
-    columns = asked[:, some[:MOST_LINKS]]
+    every = asked[:, list(alike.values())]
+    largest = np.argsort(-every.sum(axis=0), kind="stable")[:MOST_LINKS]
+    of_jobs = (every[:jobs] + every[jobs:]).argmax(axis=1)
+    columns = every[:, list(dict.fromkeys([*largest.tolist(), *of_jobs.tolist()]))]
     below = (columns[:, :, None] <= (1 + ROUNDING) * columns[:, None, :]).all(axis=0)
     place = np.arange(columns.shape[1])
     # of columns that are alike the first one stays
-    less = below & ~(below.T & (place[:, None] <= place))
-    return columns[:, ~less.any(axis=1)], len(some) <= MOST_LINKS
+    return columns[:, ~(below & ~(below.T & (place[:, None] <= place))).any(axis=1)]

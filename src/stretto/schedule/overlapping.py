@@ -19,12 +19,13 @@ from ..model.collective import Collective, Workload
 from ..model.messages import messages_of, numbered
 from ..model.plan import Plan, make_plan
 from ..model.topology import Topology
+from ..simulate import simulate
 from .best import best
 from .cutting import GIVE_UP
 from .effort import Budget
 from .in_steps import timed_in_steps
 from .job_loads import Between, Candidate, JobLoads, Loads
-from .moments import settled
+from .moments import ends, settled
 from .scheduling_problem import COSTS, Limits
 from .waves import Jobs
 
@@ -37,8 +38,8 @@ MOST_JOBS = 300
 SLICES = (1, 2, 3, 4, 6, 8)
 """Numbers of slices that are tried, one after another while the schedule gets shorter."""
 
-FEWEST_BYTES = 2
-"""Bytes of a block of a slice, at least."""
+FEWEST_BYTES = 8
+"""Bytes of a block of a slice, at least, if slices are equal: so the smallest of unlike ones has a byte, too."""
 
 STARTS = 3
 """List schedules that are improved of the jobs that end first; of others only the best one is."""
@@ -83,21 +84,20 @@ class Overlap:
             op=lowered.op[own_row], route=case.routes.take(case.pair[own_row]), depends=depends, group=group,
             message=numbered(group, src, dst),
         )  # fmt: skip
-        return best([*self._timed(plan, turn[group]), timed_in_steps(plan), plan])
+        return best([self._timed(plan, turn[group]), timed_in_steps(plan), plan])
 
-    def _timed(self, plan: Plan, job: Int64) -> Iterator[Plan]:
-        """The plan where all messages of a job start with it, if links have room.
+    def _timed(self, plan: Plan, job: Int64) -> Plan:
+        """The plan where all messages of a job start with it, or as soon as links have room.
 
         Args:
             job: int64[transfers].
         """
         messages = messages_of(plan)
-        if self.loads.complete and messages is not None:
-            of_message = job[messages.first]
-            timed = settled(messages.merged, self.start_s[of_message], self.seconds[of_message])
-            assert timed.start_s is not None and timed.finish_s is not None, "settled"
-            start_s, finish_s = timed.start_s[messages.of], timed.finish_s[messages.of]
-            yield replace(plan, sharing="timed", start_s=start_s, finish_s=finish_s)
+        rows = np.arange(plan.transfer_count)
+        sent, first, of = (plan, rows, rows) if messages is None else (messages.merged, messages.first, messages.of)
+        seconds = self.seconds[job[first]]
+        start_s = simulate(settled(sent, self.start_s[job[first]], seconds)).start_s
+        return replace(plan, sharing="timed", start_s=start_s[of], finish_s=ends(start_s, seconds)[of])
 
 
 def overlapped(
@@ -189,7 +189,9 @@ def _in_slices(c: Collective, blocks: int, shares: Float64) -> Collective:
     even = cut(c, blocks * len(shares))
     if np.ptp(shares) == 0:
         return even
-    return weighted(even, np.tile(shares, even.chunk_count // len(shares))) or even
+    unlike = weighted(even, np.tile(shares, even.chunk_count // len(shares)))
+    assert unlike is not None, "there are enough bytes for every slice"
+    return unlike
 
 
 def _places(order: Int64) -> Int64:
