@@ -111,7 +111,9 @@ def _plans_alone(request: Request, planner: str, budget: Budget, online: bool) -
         request.tell(len(plans), len(set(keys)), f"collective {k + 1} alone")
         share = budget.share(0.5 if online else 1 / left)
         one = Workload((replace(collectives[k], start_s=0.0, weight=1.0),))
-        plans[keys[k]] = plan_by(planner, replace(request, workload=one, budget=share, progress=inner))
+        plans[keys[k]] = plan_by(
+            planner, replace(request, workload=one, budget=share, progress=inner, several_chunks=False)
+        )
         left -= 1
     return [plans[key] for key in keys]
 

@@ -41,6 +41,9 @@ SLICES = (1, 2, 3, 4, 6, 8)
 FEWEST_BYTES = 8
 """Bytes of a block of a slice, at least, if slices are equal: so the smallest of unlike ones has a byte, too."""
 
+REFINED = 2
+"""Schedules whose slices are given other shares: those that end first."""
+
 STARTS = 3
 """List schedules that are improved of the jobs that end first; of others only the best one is."""
 
@@ -62,7 +65,8 @@ class Overlap:
 
     @property
     def summary(self) -> str:
-        return f"{self.case.summary}, {len(self.shares)} slices, {self.loads.jobs} steps each"
+        count = len(self.shares)
+        return f"{self.case.summary}, in {self.loads.jobs} jobs of {count} slice{'s' if count > 1 else ''}"
 
     def plan(self, workload: Workload) -> Plan:
         """The plan: in ready-order, or with times where these end earlier. Its groups are the jobs."""
@@ -107,17 +111,20 @@ def overlapped(
     least: dict[tuple[float, str], Candidate] = {}
     for candidate in candidates:  # of several that look alike the first one
         least.setdefault((candidate.least_s(topology, c, between), candidate.algorithm.summary), candidate)
-    found, end_s = None, within_s
+    found: list[Overlap] = []
+    end_s = within_s
     for (least_s, _), candidate in sorted(least.items(), key=lambda each: each[0]):
         if least_s >= end_s:
             break
         case, waves = JobLoads.of(topology, candidate, c, between), 1
         while waves == 1 or waves < 2 * case.waves.count:
             for made in _with_waves(case, min(waves, case.waves.count), end_s):
-                if made.end_s < end_s:
-                    found, end_s = made, made.end_s
+                if made.end_s < within_s:
+                    found.append(made)
+                    end_s = min(end_s, made.end_s)
             waves *= 2
-    return None if found is None else _refined(found)
+    refined = map(_refined, sorted(found, key=lambda each: each.end_s)[:REFINED])
+    return min(refined, key=lambda each: each.end_s, default=None)
 
 
 def _with_waves(case: JobLoads, waves: int, within_s: float) -> Iterator[Overlap]:

@@ -49,7 +49,11 @@ SPREAD_AT_ONCE = ("allgather", "allreduce")
 """Collectives in which gateways may copy what they have to all ranks of their server in one message, by switches."""
 
 PLANNED = 3
-"""Algorithms that are planned: those that end first by an estimate."""
+"""Algorithms that are planned step after step: those that end first by an estimate."""
+
+DECIDED = 0.9
+"""Completion of a plan whose phases overlap, as a multiple of that of the first algorithm step after step, up to which
+no other algorithm is planned so."""
 
 
 def _refusal(topology: Topology, workload: Workload) -> str | None:
@@ -90,7 +94,7 @@ def hierarchical(request: Request) -> Plan:
     first, *others = sorted(coarse or algorithms, key=lambda a: _in_turn_s(a, request.topology, c, ways))[:PLANNED]
     plans = [_in_turn(first, request, ways)]
     plans += overlaps(request, ways, coarse or algorithms, completion_s(plans[0]))
-    if len(plans) == 1:
+    if completion_s(plans[-1]) > DECIDED * completion_s(plans[0]):
         plans += [_in_turn(algorithm, request, ways) for algorithm in others]
     return best(plans)
 
