@@ -53,7 +53,7 @@ def _candidates(topology: Topology, c: Collective, algorithms: Sequence[Algorith
     for algorithm in algorithms:
         nodes = algorithm.nodes(c.ranks)
         steps = algorithm.steps(c.kind, len(c.ranks), int(c.piece_bytes.max()))
-        if topology.store_and_forward[nodes].all():
+        if topology.store_and_forward[nodes].all() and not algorithm.at_once:
             for phase in dict.fromkeys(_phases(steps, label[nodes]) for label in labels):
                 if max(phase) > 0:
                     yield Candidate(algorithm, np.array(phase), np.zeros(len(phase), dtype=np.bool_))
