@@ -3,7 +3,8 @@
 Each planner says where it is registered whether ``auto`` asks it, and how many steps of work it takes
 (:class:`~stretto.planners.registry.Candidate`). Planners whose work grows with ranks alone come first. Then come, where
 bandwidth decides, the planners that fill links; then the planners that take little, then the other leading ones.
-``auto`` stops once a plan is near the lower bound, or once the effort is spent. No clock is read: the same request and
+``auto`` stops once a plan is near the lower bound (and, where bytes may come late, none of its chains can suffer from
+that more than another plan's), or once the effort is spent. No clock is read: the same request and
 effort give the same plan. How the order was chosen: docs/contributors/planners/auto.md.
 """
 
@@ -113,7 +114,7 @@ def auto(request: Request) -> Plan:
     led = False
     for number, turn in enumerate(turns):
         due = best is None or (turn.leads and not led)
-        if best is not None and best.likely_s <= case.near_s:
+        if best is not None and best.likely_s <= case.near_s and not best.exposed_s:
             break
         if not due and (budget.exhausted or turn.steps > budget.left):
             answers.append(Answer(turn.name, refusal=Unsupported(NO_EFFORT)))

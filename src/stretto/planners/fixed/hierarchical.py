@@ -48,6 +48,9 @@ BETWEEN_SERVERS = {
 SPREAD_AT_ONCE = ("allgather", "allreduce")
 """Collectives in which gateways may copy what they have to all ranks of their server in one message, by switches."""
 
+OVERLAPPED = 12
+"""Algorithms whose phases are tried at the same time: those that end first, step after step, by an estimate."""
+
 PLANNED = 3
 """Algorithms that are planned step after step: those that end first by an estimate."""
 
@@ -74,7 +77,7 @@ def _refusal(topology: Topology, workload: Workload) -> str | None:
     messages=True,
     serves=_refusal,
     auto=Candidate(
-        per_delivery(30, first=5_000),
+        per_delivery(18, first=5_000),
         leads=True,
         few_messages=True,
         asked=lambda r: r.several_chunks and messages_cost(r.topology),
@@ -91,11 +94,11 @@ def hierarchical(request: Request) -> Plan:
     ways = Ways(request.topology)
     algorithms = list(_algorithms(request.topology, c, ways))
     coarse = [a for a in algorithms if _blocks(a, c) * c.chunk_count <= c.piece_bytes.min() * len(c.piece_bytes)]
-    first, *others = sorted(coarse or algorithms, key=lambda a: _in_turn_s(a, request.topology, c, ways))[:PLANNED]
-    plans = [_in_turn(first, request, ways)]
-    plans += overlaps(request, ways, coarse or algorithms, completion_s(plans[0]))
+    soonest = sorted(coarse or algorithms, key=lambda a: _in_turn_s(a, request.topology, c, ways))
+    plans = [_in_turn(soonest[0], request, ways)]
+    plans += overlaps(request, ways, soonest[:OVERLAPPED], completion_s(plans[0]))
     if completion_s(plans[-1]) > DECIDED * completion_s(plans[0]):
-        plans += [_in_turn(algorithm, request, ways) for algorithm in others]
+        plans += [_in_turn(algorithm, request, ways) for algorithm in soonest[1:PLANNED]]
     return best(plans)
 
 
