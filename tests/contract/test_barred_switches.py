@@ -63,6 +63,14 @@ def test_ranks_that_only_such_a_switch_joins_are_named(tmp_path):
         load_topology(str(file))
 
 
+@pytest.mark.parametrize(("name", "kind"), CASES, ids=lambda word: word)
+def test_every_planner_refuses_a_network_that_is_left_without_links(name, kind):
+    net = load_topology("star:8?sharp=true")
+    barred_net = replace(net, transit=net.transit & ~net.is_switch)
+    with pytest.raises((InputError, Unsupported)):
+        run_planner(name, barred_net, work_of(kind, barred_net), effort="quick", options=registered()[name].quick)
+
+
 @pytest.mark.parametrize("name", ["greedy", "mtegcca"])
 def test_such_a_switch_keeps_no_planner_from_sums_over_others(name):
     net = barred(SEED)

@@ -196,14 +196,16 @@ def _best(planners: tuple[str, ...], spec: str, request: Request, options: Mappi
 
 def _refuse(stages: list[Entry], request: Request) -> None:
     """Raise the reason why a stage does not serve a request, before any work."""
-    collectives = request.workload.collectives
+    collectives, topology = request.workload.collectives, request.topology
+    if not (topology.link_count or topology.planes):  # planners say whether they serve networks with links
+        refuse_unreachable(topology, collectives)
     for stage in stages:
         for collective in collectives:
             if not {*collective.traits.served_as} & {*stage.collectives}:
                 serves = ", ".join(stage.collectives)
                 raise Unsupported(f"{stage.name} does not serve {collective.kind}; it serves {serves}")
         _check_served(stage, request)
-    refuse_unreachable(request.topology, collectives)
+    refuse_unreachable(topology, collectives)
 
 
 def _check_served(stage: Entry, request: Request) -> None:
