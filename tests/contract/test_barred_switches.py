@@ -71,6 +71,12 @@ def test_every_planner_refuses_a_network_that_is_left_without_links(name, kind):
         run_planner(name, barred_net, work_of(kind, barred_net), effort="quick", options=registered()[name].quick)
 
 
+def test_ranks_that_no_way_joins_are_named_though_there_is_a_link():
+    net = make_topology("sink", [ACCELERATOR] * 3 + [SWITCH], [(0, 3, 1e9, 1e-6)])
+    with pytest.raises((InputError, Unsupported), match=r"cannot reach|no link"):
+        run_planner("hierarchical", net, work_of("allgather", net))
+
+
 @pytest.mark.parametrize("name", ["greedy", "mtegcca"])
 def test_such_a_switch_keeps_no_planner_from_sums_over_others(name):
     net = barred(SEED)

@@ -140,6 +140,7 @@ def build_network(
     src, dst, *lists = at_speed(pipes_kernel.find_pipes, work)(
         offsets, links.astype(np.int64), *ends, link_s, passed, ways
     )
+    src, dst = src.astype(np.int64), dst.astype(np.int64)  # no pipes are lists without a type
     hops = Ragged(lists[0].astype(np.int64), lists[1].astype(np.int32))
     late_s, latency = path_delays(topology, hops)
     per_byte = 1.0 / topology.route_bandwidth(hops)
