@@ -12,7 +12,7 @@ from stretto.planners import run_planner
 from stretto.planners.fixed.overlaps import _candidates
 from stretto.planners.fixed.planner import Ways
 from stretto.schedule.job_loads import MOST_LINKS, JobLoads, Loads, _decisive
-from stretto.schedule.overlapping import _scheduled, overlapped
+from stretto.schedule.overlapping import _in_slices, _scheduled, overlapped
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
@@ -84,6 +84,13 @@ def test_slices_may_have_unlike_shares_and_cover_each_piece():
     sizes = c.chunk_bytes.reshape(32, -1)
     assert sizes.sum(axis=1).tolist() == [2_000_000] * 32
     assert sizes[0] / sizes[0].sum() == pytest.approx(overlap.shares, rel=1e-5)
+
+
+def test_no_slice_of_a_block_has_over_a_byte_more_than_its_share():
+    c = make_collective("reducescatter", load_topology("fullmesh:9"), 62_801_416)
+    shares = np.array([1, 2, 3, 3, 2, 1]) / 12
+    more = _in_slices(c, 1, shares).chunk_bytes.reshape(9, -1) - shares * c.piece_bytes.max()
+    assert more.max() <= 1
 
 
 def test_none_is_found_where_none_ends_early_enough():

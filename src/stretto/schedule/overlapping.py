@@ -196,7 +196,8 @@ def _in_slices(c: Collective, blocks: int, shares: Float64) -> Collective:
     even = cut(c, blocks * len(shares))
     if np.ptp(shares) == 0:
         return even
-    unlike = weighted(even, np.tile(shares, even.chunk_count // len(shares)))
+    # even chunks differ by a byte, which a weight would multiply
+    unlike = weighted(even, np.tile(shares, even.chunk_count // len(shares)) / even.chunk_bytes)
     assert unlike is not None, "there are enough bytes for every slice"
     return unlike
 
