@@ -109,6 +109,17 @@ def test_every_job_has_a_link_where_only_the_busiest_ones_are_heeded():
     assert _decisive(np.vstack((asked, 0 * asked)), len(asked)).any(axis=1)[: len(asked)].all()
 
 
+def test_of_many_links_a_job_has_those_that_are_busiest_with_less_data():
+    """One link carries more bytes, another one more messages, and a share of the data takes longer there."""
+    others = 20 * np.eye(2 * MOST_LINKS)
+    message_s, byte_s = (
+        np.vstack(([*pair, *0 * others[0]], np.pad(others, ((0, 0), (2, 0))))) for pair in ((1, 5), (10, 5))
+    )
+    asked = _decisive(np.vstack((message_s, byte_s)), len(message_s))
+    kept = asked[: len(message_s)] + 0.1 * asked[len(message_s) :]
+    assert kept[0].max() == 5.5
+
+
 def test_jobs_over_the_same_links_are_not_alike():
     """They may be over them after unlike latencies."""
     lag_s, busy_s = np.array([1e-6, 2e-6]), np.ones((2, 1))

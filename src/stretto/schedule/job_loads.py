@@ -16,7 +16,8 @@ from .scheduling_problem import SchedulingProblem
 from .waves import Jobs, Waves
 
 MOST_LINKS = 32
-"""Links that list schedules of jobs heed, at most: the busiest ones, and the busiest one of each job."""
+"""Links that list schedules of jobs heed, at most: the busiest ones, and those that are busiest in a job, with any
+number of bytes."""
 
 ROUNDING = 1e-9
 """Share by which loads of links differ that are alike but for rounding."""
@@ -153,13 +154,21 @@ class JobLoads:
 
 def _decisive(asked: Float64, jobs: int) -> Float64:
     """The columns of float64[2 * jobs, links] that are not at most as large as another one everywhere; of many the
-    largest ones, and for each job the largest one."""
+    largest ones, and for each job those that are largest with some share of the bytes."""
     alike = {column.tobytes(): k for k, column in enumerate(np.ascontiguousarray(asked.T))}
     every = asked[:, list(alike.values())]
     largest = np.argsort(-every.sum(axis=0), kind="stable")[:MOST_LINKS]
-    of_jobs = (every[:jobs] + every[jobs:]).argmax(axis=1)
-    columns = every[:, list(dict.fromkeys([*largest.tolist(), *of_jobs.tolist()]))]
+    columns = every[:, list(dict.fromkeys([*largest.tolist(), *_busiest(every[:jobs], every[jobs:])]))]
     below = (columns[:, :, None] <= (1 + ROUNDING) * columns[:, None, :]).all(axis=0)
     place = np.arange(columns.shape[1])
     # of columns that are alike the first one stays
     return columns[:, ~(below & ~(below.T & (place[:, None] <= place))).any(axis=1)]
+
+
+def _busiest(message_s: Float64, byte_s: Float64) -> list[int]:
+    """The columns that exceed in some row all columns with more bytes there in messages, or the other way round."""
+    order = np.lexsort((-byte_s, -message_s), axis=1)
+    sorted_s = np.take_along_axis(byte_s, order, axis=1)
+    before_s = np.maximum.accumulate(sorted_s, axis=1)[:, :-1]
+    exceeds = np.pad(sorted_s[:, 1:] > (1 + ROUNDING) * before_s, ((0, 0), (1, 0)), constant_values=True)
+    return list(dict.fromkeys(order[exceeds].tolist()))
