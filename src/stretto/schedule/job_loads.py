@@ -34,10 +34,11 @@ class Candidate(NamedTuple):
     direct: Bool  # bool[steps], whether a step waits for no other one of its phase
 
     def least_s(self, topology: Topology, c: Collective, between: Between) -> float:
-        """Seconds that it takes at least, however its steps overlap; infinite if partners are not joined.
+        """Seconds that it takes at least, however its steps overlap, if the messages of each step are alike; else about
+        as many. Infinite if partners are not joined.
 
         The busiest link carries a message for each step. And what goes farthest passes all steps, but of a phase of
-        direct steps only one.
+        direct steps only one. Where messages are unlike, the slowest ones of several steps need not follow each other.
         """
         piece, nodes = int(c.piece_bytes.max()), self.algorithm.nodes(c.ranks)
         block_bytes = piece / self.algorithm.blocks(c.kind, len(c.ranks), piece)
