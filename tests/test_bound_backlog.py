@@ -170,3 +170,21 @@ def test_nothing_is_said_of_two_servers_nor_of_several_links_out():
     assert backlog_bound(two, make_collective("broadcast", two, 10_000)) is None
     ring = load_topology("ring:4?message=1us")
     assert backlog_bound(ring, make_collective("broadcast", ring, 10_000)) is None
+
+
+def test_the_last_server_that_is_told_may_be_one_without_further_ranks():
+    """The server of two ranks is told first, so that both have the piece when the other server has it."""
+    links = [(*ends, WIDTH, 0.0) for v in range(3) for ends in ((v, 3), (3, v))]
+    links += [(0, 4, 1e11, 0.0), (4, 0, 1e11, 0.0)]
+    kinds = [ACCELERATOR] * 3 + [SWITCH, ACCELERATOR]
+    net = make_topology("servers", kinds, links, message_s=[MESSAGE_S] * len(links), replicates=[False] * 5)
+    net = replace(net, sites=("a", "b", "c", "none", "a"))
+    work = Workload((make_collective("broadcast", net, 100, root=1),))
+    plan = run_planner("greedy", net, work, several_chunks=False)
+    assert bound_of(net, work) <= simulate(plan).completion_s * (1 + 1e-9)
+
+
+def bound_of(net: Topology, work: Workload) -> float:
+    found_s = backlog_bound(net, work.collectives[0])
+    assert found_s is not None
+    return found_s

@@ -84,7 +84,8 @@ class _Servers:
         between_s: latency from where a link out begins to where a link in ends, at least.
         pass_s: from the end of a server's link in to the beginning of its link out.
         first_s: from the holder to the beginning of its server's link out.
-        last_s: from the end of a link in until all ranks of the server have a chunk.
+        last_s: from the end of a link in until all ranks of the server have a chunk, in the mean over servers.
+        soonest_s: the same of a chunk of no bytes, in the server where it is shortest.
     """
 
     bytes_: float
@@ -95,6 +96,7 @@ class _Servers:
     pass_s: tuple[float, float]
     first_s: float
     last_s: tuple[float, float]
+    soonest_s: float
 
     @classmethod
     def of(cls, net: Topology, c: Collective, site: Int64) -> _Servers | None:
@@ -132,6 +134,7 @@ class _Servers:
             piece, len(told), float(net.message_s[used].min()), 1 / float(net.bandwidth[used].max()),
             float(np.where(own, np.inf, between).min()), _affine(passing, piece),
             float(first_s), _together([_affine(way, piece) for way in last]),
+            float(min(none_s for none_s, _ in last)),
         )  # fmt: skip
 
     def least_s(self) -> float:
@@ -163,8 +166,9 @@ class _Servers:
         mean, again, last = np.array([self._told(x, exact) for x in largest[1:].tolist()]).T[:, :, None]
         later_s = (mean * squares - again * high**2) / total_s
         idle_s = idle[:-1] * np.maximum(0.0, 1 - self.last_s[1] / self.byte_s * high / total_s)
-        fixed_s = self.between_s + self.first_s + self.last_s[0]
-        return float(np.maximum(total_s + np.maximum(later_s, 0.0) + idle_s, last * low).min()) + fixed_s
+        mean_end_s = total_s + np.maximum(later_s, 0.0) + idle_s + self.last_s[0]
+        # any server may be told last, also the one whose ranks then have the chunk soonest
+        return float(np.maximum(mean_end_s, last * low + self.soonest_s).min()) + self.between_s + self.first_s
 
     def _caps(self, idle_s: Float64, most: int, mean_s: float) -> Float64:
         """float64[chunks, idle times]: the most that the smallest chunks can take, ascending, if no link into a server
