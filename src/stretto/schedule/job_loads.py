@@ -53,9 +53,8 @@ class Candidate(NamedTuple):
         asked_s += (blocks.sum(axis=0) * block_bytes)[owner] / topology.bandwidth[link]
         alone_s = routes.reduced(np.maximum, topology.message_s[link]) + topology.route_latency_s(routes)
         lead_s = np.where(blocks > 0, alone_s, 0.0).max(axis=1)
-        of_phase = np.unique(np.stack([self.phase, [step.op for step in steps]]), axis=1, return_inverse=True)[
-            1
-        ].ravel()
+        phases = np.stack([self.phase, [step.op for step in steps]])
+        of_phase = np.unique(phases, axis=1, return_inverse=True)[1].ravel()
         path_s = np.zeros(int(of_phase.max()) + 1)
         np.maximum.at(path_s, of_phase[self.direct], lead_s[self.direct])
         np.add.at(path_s, of_phase[~self.direct], lead_s[~self.direct])
