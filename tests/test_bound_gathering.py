@@ -188,6 +188,13 @@ def test_on_a_star_halving_and_doubling_is_nearly_as_fast(kind, size):
     assert 0.95 * plan_s <= best.seconds <= plan_s
 
 
+def test_what_all_steps_of_time_prove_counts_where_longer_steps_would_be_too_coarse():
+    net = network("star:3?bandwidth=1GB/s&latency=0&message=20us")
+    work = Workload((make_collective("allgather", net, 12_000_000),))  # 8 ms for what a rank lacks
+    found = gathering_bound(net, work, 80 * 20e-6)
+    assert found is not None and found.seconds == pytest.approx(1.6 * 80 * 20e-6, rel=0.01)
+
+
 def test_where_routers_pass_data_on_nothing_is_said():
     net = load_topology("sites:2,2?message=20us")
     assert gathering_bound(net, Workload((make_collective("allgather", net, 1000),)), 1e-6) is None

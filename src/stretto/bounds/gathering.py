@@ -120,11 +120,11 @@ def _end(
     links = np.flatnonzero(topology.store_and_forward[topology.dst])
     if (held > 0).sum(axis=0).max() < 3 or not len(links) or from_s <= 0:
         return None
-    steps = STEPS
+    steps, found = STEPS, None
     while steps == STEPS:  # all of them are not enough
         step_s = ROOM * from_s / STEPS
         if topology.message_s[links].min() < LEAST_STEPS * step_s:
-            return None
+            break
         model = _Model.of(topology, links, step_s, turned)
         grown = model.grown(len(c.ranks)) if c.reduces and not turned else np.ones(STEPS)
         came = model.come(float(held.max()), float(held.sum(axis=0).max()), grown)[:, c.ranks]
@@ -132,7 +132,8 @@ def _end(
         soonest = np.where(enough.any(axis=0), enough.argmax(axis=0), STEPS)
         k = int(soonest.argmax())
         steps, from_s = int(soonest[k]), STEPS * step_s
-    return max(steps - 1, 0) * step_s, int(c.ranks[k]), float(needs[k])
+        found = max(steps - 1, 0) * step_s, int(c.ranks[k]), float(needs[k])
+    return found
 
 
 @dataclass(frozen=True)

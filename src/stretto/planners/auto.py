@@ -3,8 +3,8 @@
 Each planner says where it is registered whether ``auto`` asks it, and how many steps of work it takes
 (:class:`~stretto.planners.registry.Candidate`). Planners whose work grows with ranks alone come first. Then come, where
 bandwidth decides, the planners that fill links; then the planners that take little, then the other leading ones.
-``auto`` stops once a plan is near the lower bound (and, where bytes may come late, none of its chains can suffer from
-that more than another plan's), or once the effort is spent. No clock is read: the same request and
+``auto`` stops once a plan is near the lower bound, or once the effort is spent. Where bytes may come late, such a plan
+suffices only if no chain of its transfers meets more latency than it must. No clock is read: the same request and
 effort give the same plan. How the order was chosen: docs/contributors/planners/auto.md.
 """
 

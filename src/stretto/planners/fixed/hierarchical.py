@@ -22,7 +22,7 @@ from ...model.arrays import Int32, Int64, Ragged
 from ...model.collective import Collective, Workload
 from ...model.plan import Plan
 from ...model.topology import Topology
-from ...schedule.algorithms import DISSEMINATION, WHERE_MESSAGES_COST, Algorithm
+from ...schedule.algorithms import DISSEMINATION, Algorithm
 from ...schedule.best import best, completion_s
 from ...schedule.by_servers import EXCHANGE
 from ...schedule.cutting import messages_cost
@@ -30,12 +30,9 @@ from ...schedule.grid_steps import HALVES, exchanged_last, on_grid
 from ...schedule.pipes import build_network
 from .. import Candidate, Request, over_links, per_delivery, register
 from .multicasts import sent
-from .overlaps import overlaps
+from .overlaps import few_steps, fits, overlaps
 from .planner import Ways, pairless, plan_algorithm
 from .servers import gateways, grids, server_labels
-
-EXCHANGES = ("recursive-doubling", "rabenseifner")
-"""Algorithms in a line of a power of two of ranks; the first also by itself, where steps count and bytes do not."""
 
 BETWEEN_SERVERS = {
     "allgather": (DISSEMINATION.name, "ring"),
@@ -133,9 +130,8 @@ def _in_turn_s(algorithm: Algorithm, topology: Topology, c: Collective, ways: Wa
 def _algorithms(topology: Topology, c: Collective, ways: Ways) -> Iterator[Algorithm]:
     """The algorithms that serve a collective on a network."""
     kind = c.kind
-    alone = WHERE_MESSAGES_COST[EXCHANGES[0]]
-    if c.traits.reduces_to_all and pairless(alone, topology, c, ways) is None:
-        yield alone
+    if c.traits.reduces_to_all and pairless(EXCHANGE, topology, c, ways) is None:
+        yield EXCHANGE
     network = build_network(topology.delayed, float(c.size_bytes), True, 0.0)
     labels = server_labels(topology, network, c.ranks)
     for rank, across in grids(c.ranks, labels):
@@ -166,7 +162,7 @@ def _exchanges(rank: Int64) -> Iterator[Algorithm]:
             if first:
                 parted = np.moveaxis(rank.reshape(*rank.shape[:d], last, count // last, -1), d, d + 1)
                 grid = parted.reshape(*first, -1)
-                yield exchanged_last(grid.shape, grid.ravel(), [_few_steps("allreduce", n) for n in first])
+                yield exchanged_last(grid.shape, grid.ravel(), [few_steps("allreduce", n) for n in first])
 
 
 def _joined_beside(node: Int32, ways: Ways) -> bool:
@@ -182,19 +178,8 @@ def _joined_beside(node: Int32, ways: Ways) -> bool:
 
 
 def _lines(kind: str, count: int, across: bool) -> list[str]:
-    """The algorithms in a line of so many ranks.
+    """The algorithms in a line of ``count`` ranks.
 
     A line across servers may also be a ring, which passes narrow links between switches less often."""
-    few = _few_steps(kind, count)
-    return [few, "ring"] if across and _fits("ring", kind, count) else [few]
-
-
-def _few_steps(kind: str, count: int) -> str:
-    """The algorithm of few steps in a line of so many ranks."""
-    return EXCHANGES[1] if _fits(EXCHANGES[1], kind, count) else DISSEMINATION.name
-
-
-def _fits(name: str, kind: str, count: int) -> bool:
-    """Whether an algorithm can carry out all passes of a collective in a line of so many ranks."""
-    algorithm = WHERE_MESSAGES_COST[name]
-    return all(p in algorithm.kinds and algorithm.serves(p, count) is None for p in HALVES[kind])
+    few = few_steps(kind, count)
+    return [few, "ring"] if across and fits("ring", kind, count) else [few]

@@ -78,12 +78,18 @@ def _phases(steps: Sequence[Step], server: Int64) -> tuple[int, ...]:
 
 
 def _lines(kind: str, count: int, across: bool) -> list[str]:
-    """The algorithms in a line of so many ranks. A line across servers may also be a ring, which passes narrow links
+    """The algorithms in a line of ``count`` ranks. One across servers may also be a ring, which passes narrow links
     between switches less often."""
-    fits = [
-        name
-        for name in (*FEW_STEPS, *DIRECT, "ring")
-        if all(p in (a := WHERE_MESSAGES_COST[name]).kinds and a.serves(p, count) is None for p in HALVES[kind])
-    ]
-    few = [name for name in FEW_STEPS if name in fits][:1]
-    return few + [name for name in fits if name in DIRECT or (across and name == "ring")]
+    more = (*DIRECT, "ring") if across else DIRECT
+    return [few_steps(kind, count), *(name for name in more if fits(name, kind, count))]
+
+
+def few_steps(kind: str, count: int) -> str:
+    """The algorithm of few steps in a line of ``count`` ranks."""
+    return next(name for name in FEW_STEPS if fits(name, kind, count))
+
+
+def fits(name: str, kind: str, count: int) -> bool:
+    """Whether an algorithm can carry out all passes of a collective in a line of ``count`` ranks."""
+    algorithm = WHERE_MESSAGES_COST[name]
+    return all(p in algorithm.kinds and algorithm.serves(p, count) is None for p in HALVES[kind])
