@@ -194,7 +194,7 @@ class _Servers:
 
 
 def _least_squares(total_s: float, count: int, low: Float64, high: Float64, caps: Float64) -> Float64:
-    """float64[any, idle times]: the least sum of squares of so many times that add up to a total, where the largest is
+    """float64[any, idle times]: the least sum of squares of ``count`` times that add up to a total, where the largest is
     between two limits and the smallest ones are capped: these take what they may, and the others are equal."""
     least = np.full(np.broadcast_shapes(low.shape, caps.shape[1:]), total_s**2 / count)
     if count < 2:
@@ -245,7 +245,7 @@ def gained(told: Float64) -> float:
 
 @lru_cache(maxsize=MOST_DIVIDED)
 def _changes(count: int) -> Float64:
-    """float64[ways, count]: g of each way to divide so many servers."""
+    """float64[ways, count]: g of each way to divide ``count`` servers."""
     sizes = np.arange(1, count + 1)
     return np.array([[(np.array(trees) >= i).sum() - 1.0 for i in sizes] for trees in _divisions(count, count)])
 
