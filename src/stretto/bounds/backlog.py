@@ -194,8 +194,10 @@ class _Servers:
 
 
 def _least_squares(total_s: float, count: int, low: Float64, high: Float64, caps: Float64) -> Float64:
-    """float64[any, idle times]: the least sum of squares of ``count`` times that add up to a total, where the largest is
-    between two limits and the smallest ones are capped: these take what they may, and the others are equal."""
+    """float64[any, idle times]: the least sum of squares of ``count`` times that add up to a total.
+
+    The largest is between two limits, and the smallest ones are capped: these take what they may, the others are equal.
+    """
     least = np.full(np.broadcast_shapes(low.shape, caps.shape[1:]), total_s**2 / count)
     if count < 2:
         return least
