@@ -27,6 +27,7 @@ from stretto.cli import app
 from stretto.formats.native import plan_from_text
 from stretto.model.errors import InputError
 from stretto.service.access import new_token
+from stretto.service.client import Controller, ControllerRefused
 from stretto.service.optical.driver import End, PortFailed
 from stretto.service.optical.telling import tell_controller
 from stretto.topologies.files import topology_from_json
@@ -367,6 +368,35 @@ def test_an_instance_that_is_not_the_leader_reads_and_says_who_writes(cluster):
         client.delete_job("second")
     finally:
         served.stop()
+
+
+def test_where_two_instances_name_each_other_a_write_is_to_be_asked_again():
+    class Follower(BaseHTTPRequestHandler):
+        def do_PUT(self):
+            self.rfile.read(int(self.headers["Content-Length"]))
+            said = {"code": "not_leader", "message": "the leader is elsewhere", "leader": self.server.other}
+            content = json.dumps({"error": said}).encode()
+            self.send_response(409)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_):
+            pass
+
+    pair = [ThreadingHTTPServer(("127.0.0.1", 0), Follower) for _ in range(2)]
+    urls = [f"http://127.0.0.1:{server.server_port}" for server in pair]
+    for server, other in zip(pair, reversed(urls), strict=True):
+        server.other = other
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        with pytest.raises(ControllerRefused, match=f"{urls[1]} has just ceased to be the leader") as refused:
+            Controller(urls[0]).put_job("first", JOB)
+        assert (refused.value.status, refused.value.code) == (503, "no_leader")
+    finally:
+        for server in pair:
+            server.shutdown()
+            server.server_close()
 
 
 def leads(client) -> None:

@@ -236,8 +236,20 @@ class Controller:
         except ControllerRefused as refused:
             if refused.code != "not_leader" or not refused.leader:
                 raise
-            content = self._send(method, path, body, headers or {}, wait_s, [self._trusted(str(refused.leader))])
+            content = self._ask_leader(method, path, body, headers or {}, wait_s, str(refused.leader))
         return json.loads(content) if content else None
+
+    def _ask_leader(
+        self, method: str, path: str, body: bytes | None, headers: Mapping[str, str], wait_s: float, leader: str
+    ) -> bytes:
+        """The answer of the instance that was named as the leader."""
+        try:
+            return self._send(method, path, body, headers, wait_s, [self._trusted(leader)])
+        except ControllerRefused as refused:
+            if refused.code != "not_leader":
+                raise
+        said = {"code": "no_leader", "message": f"{leader} has just ceased to be the leader; ask again"}
+        raise ControllerRefused(503, said)
 
     def _bytes(self, path: str, accepts: str) -> bytes:
         return self._send("GET", path, None, {"Accept": accepts, "Accept-Encoding": "gzip"}, 0.0)
