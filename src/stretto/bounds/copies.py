@@ -19,6 +19,10 @@ Messages that share the link are taken in the order in which they end. Put one a
 the first chunk can have come to e, none ends later than it did. So V is the most by messages one after the other, where
 one counts as if it ended when it could have, had it begun no sooner than its own chunk can have come.
 
+Between two switches messages may cost nothing, m_e = 0, and those of many nodes share e. None of them ends before the
+cost of a link to a switch has passed, too: each begins at a node that stores. What is sent before the last bytes of a
+message counts at most as if it were told as it passes, in a time dt as b_e N_e(T - t, 0) dt.
+
 V is found by dynamic programming over time. Sizes and times are rounded so that V is never too small: a message of a
 size between two steps counts as many bytes as the larger one, and takes as long as the smaller one; a time is cut to
 whole steps.
@@ -123,7 +127,7 @@ def copies_bound(topology: Topology, collective: Collective, from_s: float, goal
 def _between_servers(net: Topology, c: Collective, from_s: float) -> Copies | None:
     """The bound by what the holder must feed into other sites itself, or by what these lack of what it has sent."""
     fed_s = feeding_bound(net, c, from_s - c.start_s) if from_s > c.start_s else None
-    lacking_s = backlog_bound(net, c)
+    lacking_s = backlog_bound(net, c) if net.message_s.all() else None
     seconds = max((s for s in (fed_s, lacking_s) if s is not None), default=0.0)
     if seconds <= from_s - c.start_s:
         return None
@@ -133,9 +137,12 @@ def _between_servers(net: Topology, c: Collective, from_s: float) -> Copies | No
 
 
 def _serves(net: Topology) -> bool:
-    """Whether messages cost, each has one sender and one receiver, and only accelerators store."""
+    """Whether messages cost where they begin and end, each has one sender and one receiver, and only accelerators
+    store."""
     several = net.replicates.any() or net.reduces.any() or not (net.store_and_forward | net.is_switch).all()
-    return bool(net.message_s.all() and not several and not net.planes and not net.changes)
+    stores = net.store_and_forward
+    costs = net.message_s[stores[net.src] | stores[net.dst]].all()
+    return bool(costs and not several and not net.planes and not net.changes)
 
 
 @dataclass(frozen=True)
@@ -182,8 +189,9 @@ def _farther(net: Topology, inside: Bool, told: Bool) -> list[Bool]:
     stored_s = np.where(net.store_and_forward[net.dst], net.message_s, 0.0)
     within = replace(net, latency_s=net.latency_s + stored_s).with_links(inside[net.src] & inside[net.dst])
     far_s = (net.latency_s[entering, None] + distances(within, 0.0)[net.dst[entering]]).min(axis=0)
-    nearest = np.unique(np.round(far_s[told & np.isfinite(far_s)] / net.message_s.min(), 3))[:FARTHER]
-    farther = [told & (np.round(far_s / net.message_s.min(), 3) > level) for level in nearest]
+    least_s = net.message_s[net.message_s > 0].min()
+    nearest = np.unique(np.round(far_s[told & np.isfinite(far_s)] / least_s, 3))[:FARTHER]
+    farther = [told & (np.round(far_s / least_s, 3) > level) for level in nearest]
     return [told, *(far for far in farther if far.any())]
 
 
@@ -232,6 +240,8 @@ class _Case:
     size: Float64  # float64[sizes + 1], bytes, from 0 to the largest piece
     takes_s: Float64  # float64[sizes, links into the set], what a message takes besides latency
     begin_s: Float64  # float64[sizes, links into the set], from when on a message of a size may begin
+    free: Bool  # bool[links into the set], whether messages cost nothing there
+    elsewhere_s: float  # what a message costs on another link of its route, at least, if it crosses such a link
     passing_s: Float64  # float64[nodes, nodes], latency by ways inside that pass no node that stores
     telling: Telling
     steps: int  # of time
@@ -248,7 +258,11 @@ class _Case:
         entering = np.flatnonzero(~near.inside[net.src] & near.inside[net.dst])
         begin_s = between_sizes(size[:-1], lambda k: _begins(net, holders, entering, takes_s[k]))
         telling = Telling.of_set(net, near.inside, ranks, near.group, size[:-1], takes_s, passing_s)
-        return cls(net, entering, size, takes_s[:, entering], begin_s, passing_s, telling, grid.steps)
+        first = net.store_and_forward[net.src] & ~net.store_and_forward[net.dst]
+        return cls(
+            net, entering, size, takes_s[:, entering], begin_s, net.message_s[entering] == 0,
+            float(net.message_s[first].min(initial=np.inf)), passing_s, telling, grid.steps,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -259,12 +273,14 @@ class _Told:
     worth: Float64  # float64[steps, sizes, links into the set], bytes x ranks
     room: Int64  # int64[sizes, links into the set], steps
     begin_s: Float64  # float64[sizes, links into the set]
+    elsewhere: Int64  # int64[links into the set], steps; 0 where messages cost there
+    passing: Float64  # float64[steps, links into the set], bytes x ranks of the bytes that pass in a step
 
     @classmethod
     def of(cls, case: _Case, step_s: float) -> _Told | None:
         """None where a message takes less than a step."""
         room = whole_steps(case.takes_s, step_s, case.steps)
-        if not room.all():
+        if not (room.astype(np.bool_) | case.free).all():
             return None
         number = case.telling.numbers(step_s, case.steps)
         served = np.zeros((case.steps + 1, *room.shape))
@@ -274,7 +290,11 @@ class _Told:
             for k, ago in enumerate(whole_steps(way_s, step_s, case.steps).tolist()):
                 if ago <= case.steps:
                     served[ago:, :, e] = np.maximum(served[ago:, :, e], number[: case.steps + 1 - ago, :, k])
-        return cls(step_s, case.size[1:, None] * served, room, case.begin_s)
+        elsewhere = whole_steps(np.where(case.free, case.elsewhere_s, 0.0), step_s, case.steps)
+        step_bytes = case.net.bandwidth[case.entering] * step_s
+        bytes_ = np.where(case.free, room * step_bytes, case.size[1:, None])
+        passing = np.where(case.free, step_bytes, 0.0) * served[:, 0]
+        return cls(step_s, bytes_ * served, room, case.begin_s, elsewhere, passing)
 
     def most(self, end_s: float) -> float:
         """The sum of V over all links into the set."""
@@ -282,15 +302,17 @@ class _Told:
         count, links = self.room.shape
         # the most time that can be left when a message begins, and when it ends
         first = steps - whole_steps(self.begin_s, self.step_s, len(self.worth))
-        ended = first - self.room
+        ended = first - self.room - self.elsewhere
         best = np.zeros((steps + 1, links))
         rows, columns = np.arange(count)[:, None], np.arange(links)
+        begins, ends = first.max(axis=0), (first - self.elsewhere).max(axis=0)
         for left in range(1, steps + 1):
+            passing = np.where(left > begins, 0.0, self.passing[np.maximum(np.minimum(left, ends), 0), columns])
             after = left - self.room
             end = np.minimum(after, ended)
             value = best[np.maximum(after, 0), columns] + self.worth[np.maximum(end, 0), rows, columns]
-            value[(end < 0) | (left > first.max(axis=0))] = 0.0
-            best[left] = np.maximum(best[left - 1], value.max(axis=0))
+            value[(end < 0) | (left > begins) | (self.room == 0)] = 0.0
+            best[left] = np.maximum(best[left - 1] + passing, value.max(axis=0))
         return float(best[steps].sum())
 
 

@@ -51,7 +51,7 @@ def feeding_bound(net: Topology, c: Collective, from_s: float) -> float | None:
     """Seconds after the start that no plan can beat; None where that is no more than ``from_s``, or nothing is said.
 
     Args:
-        net: messages cost, no switch copies, and only accelerators store.
+        net: messages cost where they begin and end, no switch copies, and only accelerators store.
         c: is copied, from one holder for each piece.
     """
     if len(c.piece_bytes) != 1 or net.node_count > MOST_NODES:
