@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -10,21 +11,24 @@ import pytest
 from stretto.bounds import bounds
 from stretto.model.collective import Workload, make_collective
 from stretto.model.messages import message_count
+from stretto.model.targets import TARGETS
 from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
 from stretto.model.variants import with_messages
 from stretto.planners import run_planner
-from stretto.planners.fixed.hierarchical import BETWEEN_SERVERS, SPREAD_AT_ONCE
+from stretto.planners.fixed.hierarchical import BETWEEN_SERVERS, FROM_ROOT, ROOTED, SPREAD_AT_ONCE
 from stretto.planners.fixed.multicasts import branching
 from stretto.planners.fixed.planner import plan_algorithm
 from stretto.planners.fixed.servers import gateways, server_labels
 from stretto.planners.registry import Request
-from stretto.schedule.by_servers import Gateways
+from stretto.schedule.by_servers import AT_ONCE, Gateways
 from stretto.schedule.pipes import build_network
 from stretto.simulate import simulate
+from stretto.topologies import load_topology
 from stretto.verify import verify
 
 MESSAGE_S = 20e-6
 INSIDE, OUTSIDE = (100e9, 0.5e-6), (10e9, 1e-6)
+INSIDE_SERVERS = ("dissemination", "all-pairs", AT_ONCE)
 RAILED = [[4, [0, 1, 2, 3]], [3, [0, 1, 2]], [4, [0, 1, 2, 3]]]
 
 
@@ -48,10 +52,10 @@ def planned(net, kind, size=64_000, planner="hierarchical", **how):
     return plan
 
 
-def found(net, ranks=None):
+def found(net, ranks=None, cells=False):
     c = make_collective("allgather", net, 64_000, ranks=ranks)
     network = build_network(net.delayed, 64_000.0, True, 0.0)
-    return c, list(gateways(net, network, c.ranks, server_labels(net, network, c.ranks)))
+    return c, list(gateways(net, network, c.ranks, server_labels(net, network, c.ranks), cells))
 
 
 @pytest.mark.parametrize("kind", BETWEEN_SERVERS)
@@ -129,6 +133,55 @@ def test_all_layouts_of_random_clusters_make_right_plans(kind, seed):
                     assert verify(plan_algorithm(algorithm, request)).ok, (layout, algorithm)
                     tried += 1
     assert tried
+
+
+@pytest.mark.parametrize("kind", ROOTED)
+@pytest.mark.parametrize("seed", range(4))
+def test_all_layouts_of_random_clusters_make_right_plans_from_and_to_any_root(kind, seed):
+    rng = np.random.default_rng(seed)
+    rails = int(rng.integers(1, 4))
+    sizes = rng.integers(rails, 6, int(rng.integers(2, 6)))
+    servers = [[int(n), rng.permutation(n)[: rng.integers(rails, n + 1)].tolist()] for n in sizes]
+    net = cluster(servers, rails, copies=seed % 2 == 0)
+    ranks = np.sort(rng.permutation(net.accelerators)[: max(3, len(net.accelerators) * 2 // 3)])
+    for some in (None, ranks.tolist()):
+        root = int(rng.integers(len(net.accelerators) if some is None else len(some)))
+        work = Workload((make_collective(kind, net, 6_000, ranks=some, root=root),))
+        layouts = found(net, some, cells=True)[1]
+        assert layouts
+        for layout, across, inside in product(layouts, FROM_ROOT, INSIDE_SERVERS[: 3 if kind == "broadcast" else 2]):
+            algorithm = layout.rooted(kind, root, across, inside)
+            assert verify(plan_algorithm(algorithm, Request(net, work))).ok, (layout, algorithm)
+
+
+def test_small_data_goes_to_each_server_over_lanes_of_its_own():
+    """Four GPUs at each of three sites. In one message each, half of the data goes to a GPU of its own for each lane,
+    from there to one at the other site, and from there to three others."""
+    plan = run_planner("hierarchical", *broadcast("sites:3,4", 1_000_000), effort="normal")
+    assert plan.meta["algorithm"].startswith("by 4 gateways of each server, apart between them, all-pairs")
+    messages_s = 3 * 50e-6 + 0.5e6 / 50e9 + 0.5e6 / 12.5e9 + 0.5e6 / 50e9
+    assert simulate(plan).completion_s == pytest.approx(messages_s + 502.8e-6)
+
+
+def test_large_data_crosses_at_full_speed_though_messages_cost_senders():
+    case = broadcast("sites:2,8", 16_000_000)
+    plan, alone = (run_planner(name, *case, effort="normal", target=TARGETS["torch"]) for name in ("auto", "greedy"))
+    assert verify(plan).ok and plan.meta["chosen"] == "hierarchical"
+    assert simulate(plan).completion_s < 0.97 * simulate(alone).completion_s
+
+
+def test_lanes_may_lead_one_way():
+    """In dgx2 half of the GPUs send to the other server, and half of them receive."""
+    net, work = broadcast("dgx2:2", 16_000_000)
+    plan = run_planner("hierarchical", net, work, effort="normal")
+    assert verify(plan).ok and plan.meta["algorithm"].startswith("by 8 gateways of each server")
+
+
+def broadcast(spec, size):
+    """One of processes, for which no switch copies."""
+    net = with_messages(load_topology(spec), 50e-6)
+    net = replace(net, replicates=np.zeros(net.node_count, dtype=bool))
+    return net, Workload((make_collective("broadcast", net, size),))
 
 
 def test_lanes_follow_rails():

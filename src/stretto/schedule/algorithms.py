@@ -50,6 +50,7 @@ class Algorithm:
     serves: Callable[[str, int], str | None] = lambda kind, n: None  # a reason to refuse a number of ranks, or None
     relays: tuple[int, ...] = ()  # nodes that its steps number after the ranks
     at_once: bool = False  # whether a rank may copy a block to several others in one step
+    root: int = 0  # of rooted kinds the rank that its steps are for; for another one all ranks are moved on
 
     def nodes(self, ranks: Int32) -> Int32:
         """The nodes that its steps number: the ranks, then the relays."""
@@ -59,13 +60,13 @@ class Algorithm:
         """The steps of a collective whose pieces have ``piece_bytes`` each; ``root`` counts for rooted kinds alone."""
         blocks = self.blocks(kind, ranks, piece_bytes)
         steps = self.kinds[kind](ranks, blocks)
-        if not BY_NAME[kind].rooted or not root:
+        on = (root - self.root) % ranks if BY_NAME[kind].rooted else 0
+        if not on:
             return steps
-        # the pattern is that of root 0, with all ranks moved on by the root
-        moved = 0 if BY_NAME[kind].whole else root * blocks
+        moved = 0 if BY_NAME[kind].whole else on * blocks
         return [
-            Step((s.block + moved) % (ranks * blocks) if moved else s.block, (s.src + root) % ranks,
-                 (s.dst + root) % ranks, s.op)
+            Step((s.block + moved) % (ranks * blocks) if moved else s.block, (s.src + on) % ranks,
+                 (s.dst + on) % ranks, s.op)
             for s in steps
         ]  # fmt: skip
 

@@ -53,10 +53,13 @@ def preference_s(plan: Plan) -> float:
 
 
 def _surcharge(plan: Plan) -> float:
-    """Times its completion that a plan counts for its messages, of which each chunk is as good as one: whoever sends a
-    message of several chunks does something for each of them (benchmarks/message_chunks.py)."""
-    costs = bool(plan.topology.message_s.any())
-    return float(max(plan.transfer_count, 1)) ** math.log2(PER_HALF) if costs else 1.0
+    return surcharge(plan.transfer_count) if plan.topology.message_s.any() else 1.0
+
+
+def surcharge(transfers: int) -> float:
+    """Times its completion that a plan counts for its messages where these cost, of which each chunk is as good as one:
+    whoever sends a message of several chunks does something for each of them (benchmarks/message_chunks.py)."""
+    return math.pow(max(transfers, 1), math.log2(PER_HALF))
 
 
 def best(plans: Iterable[Plan]) -> Plan:

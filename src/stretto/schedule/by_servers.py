@@ -5,9 +5,10 @@ every server has a *gateway*, a rank that reaches the lane's gateways in other s
 several lanes. AllGather collects the blocks of a server at its gateways along binomial trees, exchanges them in each
 lane, and spreads in each server what its gateways have, by exchanges or, where switches copy, in one message from each
 gateway to all. ReduceScatter is the same backwards. AllReduce sums its blocks at gateways, and needs no collecting. In
-an AllToAll blocks go to the gateway of their goal's lane, across, and to the goal. The number of steps grows with the
-logarithm of ranks and of servers. (MagPIe, Kielmann et al., PPoPP 1999, has one gateway; the dissemination is that of
-Bruck et al., IEEE TPDS 1997.)
+an AllToAll blocks go to the gateway of their goal's lane, across, and to the goal. In a Broadcast the root gives each
+gateway of its server a block, these go to the other servers in their lanes, and spread; a Reduce is the same backwards.
+The number of steps grows with the logarithm of ranks and of servers. (MagPIe, Kielmann et al., PPoPP 1999, has one
+gateway; the dissemination is that of Bruck et al., IEEE TPDS 1997.)
 """
 
 from __future__ import annotations
@@ -26,6 +27,15 @@ from .algorithms import BINOMIAL, DISSEMINATION, WHERE_MESSAGES_COST, Algorithm,
 
 EXCHANGE = WHERE_MESSAGES_COST["recursive-doubling"]
 """Between gateways, of whole sums."""
+
+CHAIN = "chain"
+"""Between gateways, from each server to the next one."""
+
+APART = "apart"
+"""Between gateways, from the root's server to each other one over lanes of its own."""
+
+AT_ONCE = "at once"
+"""Inside a server, each gateway copies what it has to all ranks in one step."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +62,7 @@ class Gateways:
             at_once: whether each gateway of a server copies what it has to all ranks of the server in one step.
         """
         lanes, count = self.gateway.shape
-        blocks = 1
+        blocks, spreads = 1, (DISSEMINATION.name, AT_ONCE if at_once else DISSEMINATION.name)
         if BY_NAME[kind].pieces == "pair":
             steps = self._moved(across)
         elif not BY_NAME[kind].reduces_to_all:
@@ -60,19 +70,73 @@ class Gateways:
             steps = _backwards(steps) if BY_NAME[kind].reduces else steps
         elif across == EXCHANGE.name:
             lane, blocks = np.arange(lanes), lanes
-            inward, outward = (self._useful(self._spread(lane, once), self.gateway.T) for once in (False, at_once))
+            inward, outward = (self._useful(self._spread(self.gateway[lane], once), self.gateway.T) for once in spreads)
             exchange = self._across(EXCHANGE.steps(kind, count), lane, 0 * lane)
             steps = [*_backwards(inward), *exchange, *outward]
         else:
             (lane, server), blocks = (each.ravel() for each in np.indices((lanes, count))), lanes * count
             between = self._across(WHERE_MESSAGES_COST[across].steps("allgather", count), lane, server)
-            spread, holder = (self._spread(lane, once) for once in (False, at_once)), self.gateway.reshape(1, -1)
+            spread, holder = (self._spread(self.gateway[lane], once) for once in spreads), self.gateway.reshape(1, -1)
             inward, outward = (self._useful([*between, *each], holder) for each in spread)
             steps = [*_backwards(inward), *outward]
         summary = f"by {lanes} gateway{'s' * (lanes > 1)} of each server, {across} between them"
         summary += ", at once inside" * at_once
         kinds, cut = {kind: lambda n, b: steps}, lambda kind, n, piece: blocks
         return Algorithm("by-servers", summary, "", kinds, cut, relays=self.relays, at_once=at_once)
+
+    def home(self, rank: int) -> int:
+        """The server of a rank."""
+        return next(number for number, members in enumerate(self.servers) if rank in members)
+
+    def rooted(self, kind: str, root: int, across: str, inside: str) -> Algorithm:
+        """A Broadcast or Reduce by way of gateways.
+
+        Args:
+            across: how blocks go from server to server: the name of an algorithm that broadcasts, or of one that
+                gathers what was scattered, :data:`CHAIN`, or :data:`APART`.
+            inside: the algorithm that spreads them in a server. Where it is no dissemination, the root sends to the
+                gateways of its server one after the other, else along a binomial tree.
+        """
+        lanes, count = self.gateway.shape
+        home = self.home(root)
+        away = np.delete(np.arange(count), home)
+        if across == APART:
+            # block j goes to the k-th other server over lane j (count - 1) + k
+            blocks = max(1, lanes // len(away))
+            lane = np.zeros((blocks, count), dtype=np.int64)
+            lane[:, away] = np.arange(blocks * len(away)).reshape(blocks, -1) % lanes
+            lane[:, home] = lane[:, away[0]]
+            block = np.arange(blocks)
+            between = [Step(block, self.gateway[lane[:, k], home], self.gateway[lane[:, k], k], COPY) for k in away]
+            exits, of = lane[:, away].ravel(), np.repeat(block, len(away))
+        else:
+            parts = 1 if across in (CHAIN, BINOMIAL.name) else count
+            exits, part = (each.ravel() for each in np.indices((lanes, parts)))
+            lane, of = np.repeat(exits[:, None], count, axis=1), np.arange(len(exits))
+            between = self._across(_between(across, count, home), exits, part)
+        first = self._from_root(root, self.gateway[exits, home], of, inside == DISSEMINATION.name)
+        steps = [*first, *between, *self._spread(self.gateway[lane, np.arange(count)], inside)]
+        steps = self._useful(steps, np.full((1, len(lane)), root))
+        steps = _backwards(steps) if BY_NAME[kind].reduces else steps
+        summary = f"by {lanes} gateway{'s' * (lanes > 1)} of each server, "
+        summary += f"{across} between them, " * (count > 1) + f"{inside} inside"
+        kinds, cut = {kind: lambda n, b: steps}, lambda kind, n, piece: len(lane)
+        return Algorithm(
+            "by-servers", summary, "", kinds, cut, relays=self.relays, at_once=inside == AT_ONCE, root=root
+        )  # fmt: skip
+
+    def _from_root(self, root: int, gateway: Int64, block: Int64, tree: bool) -> list[Step]:
+        """Blocks from the root to gateways of its server, along a binomial tree or one after the other.
+
+        Args:
+            gateway, block: int64[any] each, what goes where.
+        """
+        members = np.concatenate(([root], np.setdiff1d(gateway, root)))
+        of = Ragged.grouped(np.argmax(members == gateway[:, None], axis=1), block, len(members))
+        steps = [Step(k, 0 * k, k, COPY) for k in np.arange(1, len(members))[:, None]]
+        if tree:
+            steps = BINOMIAL.steps("scatter", len(members))
+        return [_once(_lifted(step, of, _numbers(members))) for step in steps]
 
     @cached_property
     def _of_ranks(self) -> tuple[Int64, Int64]:
@@ -100,7 +164,8 @@ class Gateways:
                 own = np.flatnonzero((server == number) & (lane == of))
                 trees.append(_collected(np.concatenate(([gateway], own[own != gateway]))))
         between = self._across(WHERE_MESSAGES_COST[across].steps("allgather", len(self.servers)), lane, server)
-        steps = [*_together(trees), *between, *self._spread(lane, at_once)]
+        inside = AT_ONCE if at_once else DISSEMINATION.name
+        steps = [*_together(trees), *between, *self._spread(self.gateway[lane], inside)]
         return self._useful(steps, np.arange(self.ranks).reshape(1, -1))
 
     def _moved(self, across: str) -> list[Step]:
@@ -126,16 +191,22 @@ class Gateways:
         of = Ragged.grouped(block, np.arange(len(block)), blocks or len(self.servers))
         return [_lifted(step, of, lambda server, own: self.gateway[lane[own], server]) for step in steps]
 
-    def _spread(self, lane: Int64, at_once: bool) -> list[Step]:
-        """From the gateways of each server to all of its ranks, every block from the gateway of its lane."""
+    def _spread(self, holder: Int64, inside: str) -> list[Step]:
+        """From the gateways of each server to all of its ranks.
+
+        Args:
+            holder: int64[blocks, servers], the gateway that has each block.
+            inside: the algorithm in a server, or :data:`AT_ONCE`.
+        """
         servers = []
         for number, members in enumerate(self.servers):
-            place = np.searchsorted(members, self.gateway[lane, number])
-            of = Ragged.grouped(place, np.arange(len(lane)), len(members))
-            steps = DISSEMINATION.steps("allgather", len(members))
-            if at_once:
+            place = np.searchsorted(members, holder[:, number])
+            of = Ragged.grouped(place, np.arange(len(holder)), len(members))
+            if inside == AT_ONCE:
                 src, dst = np.nonzero(~np.eye(len(members), dtype=np.bool_))
                 steps = [Step(src, src, dst, COPY)]
+            else:
+                steps = WHERE_MESSAGES_COST[inside].steps("allgather", len(members))
             servers.append([_lifted(step, of, _numbers(members)) for step in steps])
         return _together(servers)
 
@@ -169,6 +240,17 @@ class Gateways:
         return [step for step in useful if len(step.block)]
 
 
+def _between(across: str, servers: int, home: int) -> list[Step]:
+    """The steps among servers of a Broadcast from one of them: of one block, or of one for each."""
+    if across == BINOMIAL.name:
+        return BINOMIAL.steps("broadcast", servers, root=home)
+    if across == CHAIN:
+        places = np.arange(servers - 1)[:, None]
+        return [Step(0 * k, (home + k) % servers, (home + k + 1) % servers, COPY) for k in places]
+    gathers = WHERE_MESSAGES_COST[across].steps("allgather", servers)
+    return [*BINOMIAL.steps("scatter", servers, root=home), *gathers]
+
+
 def _collected(members: Int64) -> list[Step]:
     """The blocks of ranks, gathered at the first of them along a binomial tree."""
     steps = BINOMIAL.steps("gather", len(members))
@@ -190,6 +272,12 @@ def _lifted(step: Step, of: Ragged, number: Callable[[Int64, Int64], Int64]) -> 
     own = of.take(step.block)
     block = own.values.astype(np.int64)
     return Step(block, number(step.src[own.owners], block), number(step.dst[own.owners], block), step.op)
+
+
+def _once(step: Step) -> Step:
+    """A step without what it names again: a block that several beyond a receiver are to get."""
+    block, src, dst = np.unique(np.stack((step.block, step.src, step.dst)), axis=1)
+    return Step(block, src, dst, step.op)
 
 
 def _numbers(members: Int64) -> Callable[[Int64, Int64], Int64]:

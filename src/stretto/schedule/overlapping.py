@@ -20,7 +20,7 @@ from ..model.messages import messages_of, numbered
 from ..model.plan import Plan, make_plan
 from ..model.topology import Topology
 from ..simulate import simulate
-from .best import best
+from .best import best, surcharge
 from .cutting import GIVE_UP
 from .effort import Budget
 from .in_steps import timed_in_steps
@@ -42,7 +42,7 @@ FEWEST_BYTES = 8
 """Bytes of a block of a slice, at least, if slices are equal: so the smallest of unlike ones has a byte, too."""
 
 REFINED = 2
-"""Schedules whose slices are given other shares: those that end first."""
+"""Schedules whose slices are given other shares: those that are preferred."""
 
 STARTS = 3
 """List schedules that are improved of the jobs that end first; of others only the best one is."""
@@ -62,6 +62,11 @@ class Overlap:
     start_s: Float64  # float64[slices * jobs]
     seconds: Float64  # float64[slices * jobs]
     end_s: float
+
+    @property
+    def preference_s(self) -> float:
+        """What schedules are compared by: their end and, as for plans, how many transfers there are."""
+        return self.end_s * surcharge(len(self.shares) * len(self.case.pair))
 
     @property
     def summary(self) -> str:
@@ -107,7 +112,7 @@ class Overlap:
 def overlapped(
     topology: Topology, c: Collective, candidates: Iterable[Candidate], between: Between, within_s: float
 ) -> Overlap | None:
-    """The jobs that end first; None if none end by ``within_s``."""
+    """The jobs that are preferred; None if none end by ``within_s``."""
     least: dict[tuple[float, str], Candidate] = {}
     for candidate in candidates:  # of several that look alike the first one
         least.setdefault((candidate.least_s(topology, c, between), candidate.algorithm.summary), candidate)
@@ -123,8 +128,8 @@ def overlapped(
                     found.append(made)
                     end_s = min(end_s, made.end_s)
             waves *= 2
-    refined = map(_refined, sorted(found, key=lambda each: each.end_s)[:REFINED])
-    return min(refined, key=lambda each: each.end_s, default=None)
+    refined = map(_refined, sorted(found, key=lambda each: each.preference_s)[:REFINED])
+    return min(refined, key=lambda each: each.preference_s, default=None)
 
 
 def _with_waves(case: JobLoads, waves: int, within_s: float) -> Iterator[Overlap]:
@@ -142,14 +147,14 @@ def _with_waves(case: JobLoads, waves: int, within_s: float) -> Iterator[Overlap
 
 
 def _refined(found: Overlap) -> Overlap:
-    """What ends first with other shares of slices."""
+    """What is preferred of other shares of slices."""
     case, slices = found.case, len(found.shares)
     jobs, loads = found.jobs, found.loads
     for count in _slices(case, loads):
         if slices <= count <= 2 * slices:
             for shares in _shares(count):
                 made = _scheduled(case, jobs, loads, shares / shares.sum(), found.end_s, STARTS)
-                found = min(found, made, key=lambda each: each.end_s)
+                found = min(found, made, key=lambda each: each.preference_s)
     return found
 
 

@@ -13,20 +13,21 @@ takes fewer steps. Of all these algorithms those are planned that end first if o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 
-from ...model.arrays import Int32, Int64, Ragged
+from ...model.arrays import Float64, Int32, Int64, Ragged
 from ...model.collective import Collective, Workload
 from ...model.plan import Plan
 from ...model.topology import Topology
-from ...schedule.algorithms import DISSEMINATION, Algorithm
+from ...schedule.algorithms import ALL_PAIRS, BINOMIAL, DISSEMINATION, Algorithm, Step
 from ...schedule.best import best, completion_s
-from ...schedule.by_servers import EXCHANGE
+from ...schedule.by_servers import APART, AT_ONCE, CHAIN, EXCHANGE, Gateways
 from ...schedule.cutting import messages_cost
-from ...schedule.grid_steps import HALVES, exchanged_last, on_grid
+from ...schedule.grid_steps import exchanged_last, on_grid
 from ...schedule.pipes import build_network
 from .. import Candidate, Request, over_links, per_delivery, register
 from .multicasts import sent
@@ -42,7 +43,12 @@ BETWEEN_SERVERS = {
 }
 """Algorithms between gateways; one of few steps, one of few bytes."""
 
-SPREAD_AT_ONCE = ("allgather", "allreduce")
+FROM_ROOT = (BINOMIAL.name, DISSEMINATION.name, CHAIN, APART)
+"""The same from the root's server to all others, or backwards."""
+
+ROOTED = ("broadcast", "reduce")
+
+SPREAD_AT_ONCE = ("allgather", "allreduce", "broadcast")
 """Collectives in which gateways may copy what they have to all ranks of their server in one message, by switches."""
 
 OVERLAPPED = 12
@@ -68,7 +74,7 @@ def _refusal(topology: Topology, workload: Workload) -> str | None:
 
 @register(
     "hierarchical",
-    collectives=HALVES,
+    collectives=(*BETWEEN_SERVERS, *ROOTED),
     topologies="where ranks of a server are joined, and some of them with other servers, without planes",
     paper="Rabenseifner, ICCS 2004; Bruck et al., IEEE TPDS 1997",
     messages=True,
@@ -91,7 +97,8 @@ def hierarchical(request: Request) -> Plan:
     ways = Ways(request.topology)
     algorithms = list(_algorithms(request.topology, c, ways))
     coarse = [a for a in algorithms if _blocks(a, c) * c.chunk_count <= c.piece_bytes.min() * len(c.piece_bytes)]
-    soonest = sorted(coarse or algorithms, key=lambda a: _in_turn_s(a, request.topology, c, ways))
+    estimate = _when_ready_s if c.traits.rooted else _in_turn_s
+    soonest = sorted(coarse or algorithms, key=lambda a: estimate(a, request.topology, c, ways))
     plans = [_in_turn(soonest[0], request, ways)]
     plans += overlaps(request, ways, soonest[:OVERLAPPED], completion_s(plans[0]))
     if completion_s(plans[-1]) > DECIDED * completion_s(plans[0]):
@@ -112,19 +119,45 @@ def _blocks(algorithm: Algorithm, c: Collective) -> int:
 
 def _in_turn_s(algorithm: Algorithm, topology: Topology, c: Collective, ways: Ways) -> float:
     """Seconds that an algorithm takes if each step begins when the one before it has ended, in a message a pair."""
+    total_s = 0.0
+    for _, routes, each_s, _ in _messages(algorithm, topology, c, ways):
+        total_s += float(np.bincount(routes.values, each_s).max() + topology.route_latency_s(routes).max())
+    return total_s
+
+
+def _when_ready_s(algorithm: Algorithm, topology: Topology, c: Collective, ways: Ways) -> float:
+    """Seconds that an algorithm takes if each message begins when its blocks are there and earlier steps have left its
+    links; all messages of a step that share a link end together there."""
+    come_s = np.zeros((_blocks(algorithm, c), len(algorithm.nodes(c.ranks))))
+    free_s = np.zeros(topology.link_count)
+    for step, routes, each_s, of in _messages(algorithm, topology, c, ways):
+        ready_s, link = np.zeros(routes.rows), routes.values
+        np.maximum.at(ready_s, of, come_s[step.block, step.src])
+        first_s = np.full(topology.link_count, np.inf)
+        np.minimum.at(first_s, link, ready_s[routes.owners])
+        used = np.unique(link)
+        free_s[used] = np.maximum(free_s, first_s)[used] + np.bincount(link, each_s, topology.link_count)[used]
+        np.maximum.at(free_s, link, ready_s[routes.owners] + each_s)
+        end_s = np.maximum.reduceat(free_s[link], routes.offsets[:-1]) + topology.route_latency_s(routes)
+        np.maximum.at(come_s, (step.block, step.dst), end_s[of])
+    return float(come_s.max())
+
+
+def _messages(
+    algorithm: Algorithm, topology: Topology, c: Collective, ways: Ways
+) -> Iterator[tuple[Step, Ragged, Float64, Int64]]:
+    """Each step of an algorithm, the ways of its messages, the seconds that these take on every link of their ways, and
+    the message of each row."""
     n, piece, nodes = len(c.ranks), int(c.piece_bytes.max()), algorithm.nodes(c.ranks)
     block_bytes = piece / _blocks(algorithm, c)
-    total_s = 0.0
-    for step in algorithm.steps(c.kind, n, piece):
+    for step in algorithm.steps(c.kind, n, piece, max(c.root, 0)):
         if algorithm.at_once:
-            routes, blocks = sent(step, nodes, ways.to_all)
+            routes, blocks, of = sent(step, nodes, ways.to_all)
         else:
-            pairs, blocks = np.unique(step.src * len(nodes) + step.dst, return_counts=True)
+            pairs, of, blocks = np.unique(step.src * len(nodes) + step.dst, return_inverse=True, return_counts=True)
             routes = Ragged.of(ways.between(nodes[np.stack(np.divmod(pairs, len(nodes)), axis=1)]))
-        link, way = routes.values, routes.owners
-        each_s = topology.message_s[link] + blocks[way] * block_bytes / topology.bandwidth[link]
-        total_s += float(np.bincount(link, each_s).max() + topology.route_latency_s(routes).max())
-    return total_s
+        bytes_s = blocks[routes.owners] * block_bytes / topology.bandwidth[routes.values]
+        yield step, routes, topology.message_s[routes.values] + bytes_s, of
 
 
 def _algorithms(topology: Topology, c: Collective, ways: Ways) -> Iterator[Algorithm]:
@@ -134,6 +167,15 @@ def _algorithms(topology: Topology, c: Collective, ways: Ways) -> Iterator[Algor
         yield EXCHANGE
     network = build_network(topology.delayed, float(c.size_bytes), True, 0.0)
     labels = server_labels(topology, network, c.ranks)
+    spreads = (False, True) if kind in SPREAD_AT_ONCE and topology.replicates.any() else (False,)
+    if c.traits.rooted:
+        ranks = np.arange(len(c.ranks))
+        alone = Gateways([ranks], ranks[:, None], len(ranks))
+        for servers in (alone, *gateways(topology, network, c.ranks, labels, cells=True)):
+            for algorithm in _rooted(_leading(servers, c, ways), c, [AT_ONCE] if spreads[-1] else []):
+                if pairless(algorithm, topology, c, ways) is None:
+                    yield algorithm
+        return
     for rank, across in grids(c.ranks, labels):
         if not all(_joined_beside(c.ranks[np.moveaxis(rank, d, 0)], ways) for d in range(rank.ndim)):
             continue
@@ -142,12 +184,29 @@ def _algorithms(topology: Topology, c: Collective, ways: Ways) -> Iterator[Algor
         for algorithm in (*found, *(_exchanges(rank) if c.traits.reduces_to_all else ())):
             if pairless(algorithm, topology, c, ways) is None:
                 yield algorithm
-    spreads = (False, True) if kind in SPREAD_AT_ONCE and topology.replicates.any() else (False,)
     for servers in gateways(topology, network, c.ranks, labels):
         for between, at_once in product(BETWEEN_SERVERS[kind], spreads):
             algorithm = servers.algorithm(kind, between, at_once)
             if pairless(algorithm, topology, c, ways) is None:
                 yield algorithm
+
+
+def _leading(servers: Gateways, c: Collective, ways: Ways) -> Gateways:
+    """The lanes that lead from the root's server to all others, or backwards if the root sums up."""
+    nodes = np.concatenate((c.ranks, np.array(servers.relays, dtype=c.ranks.dtype)))[servers.gateway]
+    home = servers.home(c.root)
+    away = np.delete(nodes, home, axis=1)
+    ends = np.stack((np.broadcast_to(nodes[:, [home]], away.shape), away), axis=-1).reshape(-1, 2)
+    joined = np.array(list(map(bool, ways.between(ends[:, ::-1] if c.reduces else ends))), dtype=np.bool_)
+    return replace(servers, gateway=servers.gateway[joined.reshape(away.shape).all(axis=1)])
+
+
+def _rooted(servers: Gateways, c: Collective, at_once: Sequence[str]) -> Iterator[Algorithm]:
+    """Broadcast or Reduce by gateways, if there are any."""
+    lanes, count = servers.gateway.shape
+    across = FROM_ROOT[: None if count > 2 else 1]  # else all are the same
+    for between, inside in product(across if lanes else (), (DISSEMINATION.name, ALL_PAIRS.name, *at_once)):
+        yield servers.rooted(c.kind, c.root, between, inside)
 
 
 def _exchanges(rank: Int64) -> Iterator[Algorithm]:

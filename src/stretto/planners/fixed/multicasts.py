@@ -27,10 +27,13 @@ def branching(topology: Topology, routes: Sequence[list[int]]) -> list[int] | No
     return links if tree and topology.replicates[forks].all() else None
 
 
-def sent(step: Step, nodes: Int32, routes: RoutesTo) -> tuple[Ragged, Int64]:
-    """The ways that a step goes, and how many blocks go each of them."""
+def sent(step: Step, nodes: Int32, routes: RoutesTo) -> tuple[Ragged, Int64, Int64]:
+    """The ways that a step goes, how many blocks go each of them, and the way of each row."""
     ways = list(_ways(nodes[step.src], nodes[step.dst], step.block, routes))
-    return Ragged.of([way for way, _, _ in ways]), np.array([len(each) for _, _, each in ways])
+    of = np.empty(len(step.block), dtype=np.int64)
+    for number, (_, _, each) in enumerate(ways):
+        of[np.concatenate(each)] = number
+    return Ragged.of([way for way, _, _ in ways]), np.array([len(each) for _, _, each in ways]), of
 
 
 def joined(lowered: Lowered, routes: RoutesTo) -> tuple[Int64, Ragged, Ragged]:

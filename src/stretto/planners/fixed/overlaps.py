@@ -61,7 +61,7 @@ def _candidates(topology: Topology, c: Collective, algorithms: Sequence[Algorith
             for phase in dict.fromkeys(_phases(steps, label[nodes]) for label in labels):
                 if max(phase) > 0:
                     yield Candidate(algorithm, np.array(phase), np.zeros(len(phase), dtype=np.bool_))
-    if not topology.store_and_forward[c.ranks].all() or len(c.ranks) > MOST_DIRECT:
+    if c.traits.rooted or not topology.store_and_forward[c.ranks].all() or len(c.ranks) > MOST_DIRECT:
         return
     for rank, across in grids(c.ranks, labels):
         if min(rank.shape) > 1 and rank.ndim > 1:

@@ -43,10 +43,15 @@ def grids(ranks: Int32, labels: Sequence[Int64]) -> Iterator[tuple[Int64, int]]:
     yield np.arange(len(ranks)), -1
 
 
-def gateways(topology: Topology, network: Network, ranks: Int32, labels: Sequence[Int64]) -> Iterator[Gateways]:
+def gateways(
+    topology: Topology, network: Network, ranks: Int32, labels: Sequence[Int64], cells: bool = False
+) -> Iterator[Gateways]:
     """Gateways of servers that are not cells of a grid, since their sizes differ or few of their ranks reach others.
 
     Accelerators outside the collective (relays) that reach other servers may be gateways, too.
+
+    Args:
+        cells: whether to name those of cells of a grid, too.
     """
     others = np.setdiff1d(topology.accelerators, ranks)
     nodes = np.concatenate((ranks, others))
@@ -64,7 +69,7 @@ def gateways(topology: Topology, network: Network, ranks: Int32, labels: Sequenc
                 own = [np.flatnonzero(server[: len(ranks)] == each) for each in range(len(names))]
                 own = [np.union1d(each, lanes[:, k]) for k, each in enumerate(own)]
                 grid = lanes.max() < len(ranks) and {len(each) for each in own} == {len(lanes)}
-                if not grid and (key := server.tobytes() + lanes.tobytes()) not in found:
+                if (cells or not grid) and (key := server.tobytes() + lanes.tobytes()) not in found:
                     found.add(key)
                     yield Gateways(own, lanes, len(ranks), tuple(others.tolist()))
 
