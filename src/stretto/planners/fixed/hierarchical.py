@@ -31,7 +31,7 @@ from ...schedule.grid_steps import exchanged_last, on_grid
 from ...schedule.pipes import build_network
 from .. import Candidate, Request, over_links, per_delivery, register
 from .multicasts import sent
-from .overlaps import few_steps, fits, overlaps
+from .overlaps import MOST_DIRECT, few_steps, fits, overlaps
 from .planner import Ways, pairless, plan_algorithm
 from .servers import gateways, grids, server_labels
 
@@ -205,7 +205,8 @@ def _rooted(servers: Gateways, c: Collective, at_once: Sequence[str]) -> Iterato
     """Broadcast or Reduce by gateways, if there are any."""
     lanes, count = servers.gateway.shape
     across = FROM_ROOT[: None if count > 2 else 1]  # else all are the same
-    for between, inside in product(across if lanes else (), (DISSEMINATION.name, ALL_PAIRS.name, *at_once)):
+    direct = [ALL_PAIRS.name] if max(map(len, servers.servers)) <= MOST_DIRECT else []
+    for between, inside in product(across if lanes else (), (DISSEMINATION.name, *direct, *at_once)):
         yield servers.rooted(c.kind, c.root, between, inside)
 
 

@@ -44,15 +44,18 @@ def pairless(algorithm: Algorithm, topology: Topology, c: Collective, ways: Ways
     reason = algorithm.serves(c.kind, n)
     if reason is not None:
         return reason
-    steps = algorithm.steps(c.kind, n, root=max(c.root, 0))
-    nodes = algorithm.nodes(c.ranks)
-    pairs = np.unique(np.concatenate([np.unique(s.src * len(nodes) + s.dst) for s in steps]))
-    ends = nodes[np.stack(np.divmod(pairs, len(nodes)), axis=1)]
-    if topology.planes:
-        return portless(topology, ends)
-    for (a, b), route in zip(ends, (ways or Ways(topology)).between(ends), strict=True):
-        if not route:
-            return f"{topology.names[a]} sends to {topology.names[b]}, and no link or switch joins them"
+    ways, nodes = ways or Ways(topology), algorithm.nodes(c.ranks)
+    for step in algorithm.steps(c.kind, n, root=max(c.root, 0)):
+        pairs = np.unique(step.src * len(nodes) + step.dst)
+        ends = nodes[np.stack(np.divmod(pairs, len(nodes)), axis=1)]
+        if topology.planes:
+            reason = portless(topology, ends)
+            if reason is not None:
+                return reason
+            continue
+        for (a, b), route in zip(ends, ways.between(ends), strict=True):
+            if not route:
+                return f"{topology.names[a]} sends to {topology.names[b]}, and no link or switch joins them"
     return None
 
 
