@@ -10,6 +10,7 @@ import typer
 from command_line import stretto
 from stretto.cli import app
 from stretto.cli.help import EXAMPLES, METAVARS, OTHERWISE, OUTPUT, SEVERAL, SUBJECTS, WHAT
+from stretto.cli.tree import Commands
 
 
 def _leaves(command, path: tuple[str, ...] = ()) -> dict:
@@ -30,6 +31,20 @@ def _help(path: str, monkeypatch, capsys, columns: int) -> str:
         app([*path.split(), "--help"], prog_name="stretto")
     assert ended.value.code == 0
     return capsys.readouterr().out
+
+
+def test_a_command_is_made_when_it_is_asked_for_and_once():
+    def sound(topology: str) -> None:
+        """Say something."""
+
+    def faulty(topology: NotThere) -> None:  # noqa: F821
+        """Typer asks for the types of its arguments."""
+
+    commands = Commands({"sound": sound, "faulty": faulty})
+    assert [*commands] == ["sound", "faulty"] and "faulty" in commands and "other" not in commands
+    assert commands["sound"] is commands["sound"] and commands["sound"].params[0].name == "topology"
+    with pytest.raises(NameError):
+        commands["faulty"]
 
 
 def test_every_command_and_group_is_listed_and_has_an_example(monkeypatch, capsys):

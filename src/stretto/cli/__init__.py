@@ -24,7 +24,7 @@ from .bounding import bound
 from .compiling import warm
 from .controlling import jobs, networks
 from .exchange import export, import_, report
-from .help import WIDTH, Command, Group
+from .help import WIDTH, Group
 from .interrupting import INTERRUPTED, interruptible, was_interrupted
 from .judging import show, simulate, verify
 from .listing import planners, topologies
@@ -36,8 +36,25 @@ from .running import emulate, run
 from .serving import serve
 from .studying import study
 from .tables import to_terminal
+from .tree import Commands
 from .tuning import tune
 from .watching import watch
+
+COMMANDS = Commands({
+    "topologies": topologies, "planners": planners, "plan": plan, "replan": replan, "verify": verify,
+    "simulate": simulate, "run": run, "emulate": emulate, "show": show, "bound": bound, "compare": compare,
+    "tune": tune, "order": order, "measure": measure, "watch": watch, "serve": serve, "study": study,
+    "report": report, "export": export, "warm": warm, "import": import_, "networks": networks, "jobs": jobs,
+})  # fmt: skip
+
+
+class Root(Group):
+    """The command ``stretto``, with all others in it."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands = COMMANDS  # type: ignore[assignment]
+
 
 app = typer.Typer(
     name="stretto",
@@ -45,15 +62,9 @@ app = typer.Typer(
     add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    cls=Group,
+    cls=Root,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDTH},
 )
-for command in (topologies, planners, plan, replan, verify, simulate, run, emulate, show, bound, compare, tune,
-                order, measure, watch, serve, study, report, export, warm):  # fmt: skip
-    app.command(cls=Command)(command)
-app.command("import", cls=Command)(import_)
-for group in (networks, jobs):
-    app.add_typer(group)
 
 
 _LIKE_FLAGS = (

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 networks = Typer(
     name="networks",
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode=None,
     cls=Group,
     help="Networks of a controller (docs: controller).",
@@ -27,6 +28,7 @@ networks = Typer(
 jobs = Typer(
     name="jobs",
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode=None,
     cls=Group,
     help="Jobs of a controller, and their plans (docs: controller).",
