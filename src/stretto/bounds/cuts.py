@@ -16,7 +16,7 @@ from .candidates import candidate_cuts, width_into
 from .exact import bottleneck, bytes_between, lacking
 from .latency import distances
 from .model import Bound
-from .reach import reach_bound
+from .reach import reach_bound, thresholds
 
 MOST_REFINED = 64
 """How many of the best cuts are looked at more closely: when bytes arrive, and how far they go inside.
@@ -34,7 +34,7 @@ MOST_TAILS = 4
 def cut_bounds(
     topology: Topology, workload: Workload, near: Float64, far: Float64, whole: bool = False
 ) -> Iterable[Bound | None]:
-    """The bounds of the cuts that look best by bandwidth alone.
+    """The best bound of each kind, of the cuts that look best by bandwidth alone.
 
     Args:
         near, far: see :func:`~stretto.bounds.reach.reach_bound`.
@@ -49,10 +49,11 @@ def cut_bounds(
     useful = (load > 0) & (width > 0)
     inside, width, load = inside[useful], width[useful], load[useful]
     simple = load / width
+    members = inside[:, topology.accelerators].sum(axis=1)
     ranked = np.argsort(-simple, kind="stable")
-    first = np.unique(inside[:, topology.accelerators].sum(axis=1)[ranked], return_index=True)[1]
+    first = np.unique(members[ranked], return_index=True)[1]
     ranked = ranked[np.union1d(np.arange(min(MOST_REFINED, len(ranked))), first)]
-    found: list[tuple[float, int]] = []
+    best_of: dict[str, tuple[float, int]] = {}
     best = 0.0
     # arrival times and the way inside add at most two longest ways to what bandwidth alone says
     reach = 2 * float(far[np.isfinite(far)].max()) + max(c.start_s for c in workload.collectives)
@@ -65,9 +66,11 @@ def cut_bounds(
             seconds = _refined(topology, workload, inside[row], float(width[row]), near, far, whole)
             reached = (reach_bound(topology, c, inside[row], near, far) for c in workload.collectives)
             seconds = max(seconds, *(r.seconds for r in reached if r is not None), 0.0)
-        found.append((seconds, row))
+        kind = kind_of(int(members[row]), len(topology.accelerators))
+        if kind not in best_of or seconds > best_of[kind][0]:
+            best_of[kind] = seconds, row
         best = max(best, seconds)
-    return [as_bound(topology, inside[row], seconds, load[row], width[row]) for seconds, row in found]
+    return [as_bound(topology, inside[row], seconds, load[row], width[row]) for seconds, row in best_of.values()]
 
 
 def turned_cut_bounds(topology: Topology, workload: Workload, chunk_bytes: float, whole: bool) -> list[Bound]:
@@ -107,13 +110,19 @@ def as_bound(topology: Topology, inside: Bool, seconds: float, load: float, widt
     accelerators = np.flatnonzero(inside & topology.is_accelerator).tolist()
     outside = np.flatnonzero(~inside & topology.is_accelerator).tolist()
     flow = f"{format_size(float(load))} over {format_bandwidth(float(width))}"
-    if len(accelerators) == 1:
-        kind, words = "node ingress", f"{flow} into {topology.names[accelerators[0]]}"
-    elif len(outside) == 1:
-        kind, words = "node egress", f"{flow} out of {topology.names[outside[0]]}"
+    kind = kind_of(len(accelerators), len(accelerators) + len(outside))
+    if kind == "node ingress":
+        words = f"{flow} into {topology.names[accelerators[0]]}"
+    elif kind == "node egress":
+        words = f"{flow} out of {topology.names[outside[0]]}"
     else:
-        kind, words = "cut", f"{flow} into {_group_name(topology, accelerators)}"
+        words = f"{flow} into {_group_name(topology, accelerators)}"
     return Bound(seconds, kind, words, tuple(map(int, members)), tuple(map(int, links)))
+
+
+def kind_of(inside: int, accelerators: int) -> str:
+    """What the bound of a cut is called: around one accelerator, around all but one, or around a group."""
+    return "node ingress" if inside == 1 else "node egress" if inside == accelerators - 1 else "cut"
 
 
 def _group_name(topology: Topology, nodes: list[int]) -> str:
@@ -164,7 +173,7 @@ def _refined(
         if not len(pieces):
             continue
         # a chunk must first come to the beginning of a link, and is inside one latency later
-        entry = (far[np.ix_(c.ranks, topology.src[links])] + topology.latency_s[links]).min(axis=1)
+        entry = (far[c.ranks[:, None], topology.src[links]] + topology.latency_s[links]).min(axis=1)
         lists = c.holders.take(pieces)
         starts = np.where(inside[c.ranks][lists.values], -np.inf if c.reduces else np.inf, entry[lists.values])
         arrive = c.start_s + lists.reduced(np.maximum if c.reduces else np.minimum, starts)
@@ -179,8 +188,9 @@ def _refined(
         return 0.0
     all_when, all_sizes, tail = map(np.concatenate, zip(*found, strict=True))
     best = 0.0
-    for least in np.unique(np.quantile(tail, np.linspace(0.0, 1.0, MOST_TAILS), method="nearest")).tolist():
-        when, size = all_when[tail >= least], all_sizes[tail >= least]
+    for least in thresholds(tail, MOST_TAILS):
+        far_enough = tail >= least
+        when, size = all_when[far_enough], all_sizes[far_enough]
         order = np.argsort(-when)
         carried_s = np.cumsum(size[order]) / width
         if whole:
@@ -209,7 +219,8 @@ def _way_inside(
         return np.zeros(len(pieces))
     entries = np.unique(topology.dst[links])
     stores = topology.store_and_forward[entries]
-    ways = np.where(stores[:, None], far[np.ix_(entries, c.ranks)], near[np.ix_(entries, c.ranks)]).min(axis=0)
+    at = entries[:, None]
+    ways = np.where(stores[:, None], far[at, c.ranks], near[at, c.ranks]).min(axis=0)
     ways[~inside[c.ranks]] = 0.0
     wanted = c.wanted.take(pieces)
     return wanted.reduced(np.maximum, ways[wanted.values])

@@ -28,6 +28,7 @@ cross in hinges that begin with the first such pair.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -72,20 +73,22 @@ def reach_bound(topology: Topology, collective: Collective, inside: Bool, near: 
     # a byte that enters where nothing is stored can be the last one of a chunk: it goes on as it comes
     entries = topology.dst[links]
     stores = topology.store_and_forward[entries]
-    way = np.where(stores[:, None], far[np.ix_(entries, within)], near[np.ix_(entries, within)])
+    way = np.where(stores[:, None], far[entries[:, None], within], near[entries[:, None], within])
     served = topology.latency_s[links][:, None] + way
     if between is not None:
         return _between(topology, c, links, inside, far, served, between)
-    best: Reach | None = None
+    bandwidth = topology.bandwidth[links][:, None, None]
+    receivers = [(some, int(some.sum()), served[:, None, some]) for some in farther(served.min(axis=0))]
+    best: tuple[float, Int32, Bool] | None = None
     for holders, held, needed in _held(topology, c, links, ~inside, far):
-        for some in farther(served.min(axis=0)):
-            if held.size * some.sum() <= MOST_HINGES:
-                at = held[:, :, None] + served[:, None, some]
-                slope = np.broadcast_to(topology.bandwidth[links][:, None, None], at.shape)
-                seconds = c.start_s + least(at.ravel(), slope.ravel(), needed * some.sum())
-                if best is None or seconds > best.seconds:
-                    best = Reach(seconds, tuple(holders.tolist()), tuple(within[some].tolist()))
-    return best
+        for some, count, way in receivers:
+            if held.size * count <= MOST_HINGES:
+                at = held[:, :, None] + way
+                slope = np.broadcast_to(bandwidth, at.shape)
+                seconds = c.start_s + least(at.ravel(), slope.ravel(), needed * count)
+                if best is None or seconds > best[0]:
+                    best = seconds, holders, some
+    return None if best is None else Reach(best[0], tuple(best[1].tolist()), tuple(within[best[2]].tolist()))
 
 
 def _between(
@@ -98,23 +101,25 @@ def _between(
         served: float64[links, ranks inside], seconds from the beginning of a link to a rank.
     """
     here = inside[c.ranks]
-    within, without, size = c.ranks[here], c.ranks[~here], between[np.ix_(~here, here)]
+    within, without, size = c.ranks[here], c.ranks[~here], between[~here][:, here]
     sends, receives = size.any(axis=1), size.any(axis=0)
-    size, without, within, served = size[np.ix_(sends, receives)], without[sends], within[receives], served[:, receives]
+    size, without, within, served = size[sends][:, receives], without[sends], within[receives], served[:, receives]
     if not size.size:
         return None
-    come = distance[np.ix_(without, topology.src[links])]
-    best: Reach | None = None
+    come = distance[without[:, None], topology.src[links]]
+    bandwidth = topology.bandwidth[links]
+    receivers = [(last, served[:, last].min(axis=1)) for last in farther(served.min(axis=0))]
+    best: tuple[float, Bool, Bool] | None = None
     for first in farther(come.min(axis=1)):
-        for last in farther(served.min(axis=0)):
-            needed = float(size[np.ix_(first, last)].sum())
+        sent, ready = size[first], come[first].min(axis=0)
+        for last, way in receivers:
+            needed = float(sent[:, last].sum())
             if not needed:
                 continue
-            at = come[first].min(axis=0) + served[:, last].min(axis=1)
-            seconds = c.start_s + least(at, topology.bandwidth[links], needed)
-            if best is None or seconds > best.seconds:
-                best = Reach(seconds, tuple(without[first].tolist()), tuple(within[last].tolist()))
-    return best
+            seconds = c.start_s + least(ready + way, bandwidth, needed)
+            if best is None or seconds > best[0]:
+                best = seconds, first, last
+    return None if best is None else Reach(best[0], tuple(without[best[1]].tolist()), tuple(within[best[2]].tolist()))
 
 
 def _held(
@@ -124,7 +129,7 @@ def _held(
     found = []
     if c.reduces:
         nodes = c.ranks[outside[c.ranks]]
-        come = distance[np.ix_(nodes, topology.src[links])].min(axis=1)
+        come = distance[nodes[:, None], topology.src[links]].min(axis=1)
         for some in farther(come):
             found.append((nodes[some], _sums(topology, links, nodes[some], distance), float(c.size_bytes) * some.sum()))
         return found
@@ -132,7 +137,7 @@ def _held(
     nodes = c.ranks[c.holders.values[c.holders.offsets[:-1]]]
     own = np.flatnonzero((c.holders.lengths == 1) & outside[nodes])
     if len(own):
-        come = distance[np.ix_(nodes[own], topology.src[links])]
+        come = distance[nodes[own][:, None], topology.src[links]]
         for some in farther(come.min(axis=1)):
             size = float(c.piece_bytes[own[some]].sum())
             found.append((np.unique(nodes[own[some]]), come[some].min(axis=0)[:, None], size))
@@ -142,11 +147,12 @@ def _held(
 def _sums(topology: Topology, links: Int64, without: Int32, distance: Float64) -> Float64:
     """float64[links, contributions]: from when on a byte at the beginning of each link can hold 1, 2, ... of them."""
     at = topology.src[links]
-    times = np.sort(distance[np.ix_(without, at)].T, axis=1)
-    passing = np.flatnonzero(~topology.adds[at])
-    senders = np.flatnonzero(topology.adds)
+    times = np.sort(distance[without[:, None], at].T, axis=1)
+    passing, senders = np.flatnonzero(~topology.adds[at]), np.flatnonzero(topology.adds)
+    if not len(passing):
+        return times
     # when each sender has 1, 2, ... of them; a byte that is only passed on comes from one sender
-    had = np.sort(distance[np.ix_(without, senders)], axis=0)
+    had = np.sort(distance[without[:, None], senders], axis=0)
     for k in passing.tolist():
         times[k] = (had + distance[senders, at[k]]).min(axis=1)
     return times
@@ -154,13 +160,25 @@ def _sums(topology: Topology, links: Int64, without: Int32, distance: Float64) -
 
 def farther(far: Float64) -> list[Bool]:
     """Weights of 0 and 1 (as bool): 1 for all, or for those that are at least as far away as some threshold."""
-    levels = np.unique(np.quantile(far, np.linspace(0.0, 1.0, LEVELS), method="nearest"))
-    return [far >= level * (1 - 1e-12) for level in levels]
+    return [far >= level * (1 - 1e-12) for level in thresholds(far, LEVELS)]
+
+
+def thresholds(values: Float64, count: int) -> list[float]:
+    """The least and the largest value, and others evenly between them by rank: at most ``count``, each once."""
+    return sorted(set(np.sort(values)[_ranks(len(values), count)].tolist()))
+
+
+@cache
+def _ranks(values: int, count: int) -> Int64:
+    """int64[count]: indexes from the first to the last of so many values in order, evenly apart."""
+    return np.rint((values - 1) * np.linspace(0.0, 1.0, count)).astype(np.int64)
 
 
 def least(at: Float64, slope: Float64, needed: float) -> float:
     """The least T where the hinges ``slope x max(T - at, 0)`` add up to what is needed; 0 if there are none."""
-    at, slope = at[np.isfinite(at)], slope[np.isfinite(at)]
+    comes = np.isfinite(at)
+    if not comes.all():
+        at, slope = at[comes], slope[comes]
     if not len(at):
         return 0.0
     order = np.argsort(at)
