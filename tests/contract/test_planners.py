@@ -295,11 +295,15 @@ def test_equal_requests_give_equal_plans(name, kind):
 FEW_TRIES = {"greedy": {"tries": 20}}
 """Options by which a search is short where it is interpreted: later tries call the kernels that the first ones do."""
 
+FEW_ROUNDS = (10, 10)
+"""Rounds of the search for paths, at least and at most; later ones call the kernels that the first ones do, too."""
+
 
 # auto and jobs have no kernels but those of the planners that they ask, each of which is tried here
 @pytest.mark.parametrize(("name", "kind"), [case for case in CASES if case.values[0] not in ("auto", "jobs")])
 def test_both_speeds_of_the_kernels_give_the_same_plan(name, kind, monkeypatch):
     net = random_network(13)
+    monkeypatch.setattr("stretto.bounds.concurrent.ROUNDS", FEW_ROUNDS)
     digests, completions, ready = set(), set(), set()
     for speed in ("python", "compiled"):
         monkeypatch.setenv("STRETTO_KERNELS", speed)
