@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -67,7 +68,20 @@ def test_a_leader_whose_term_is_over_writes_nothing(store):
         networks.put_network(connection, "other", NET, 2.0)
     with database.read() as connection:
         assert networks.network_names(connection) == [("wan", 1)]
-    assert later == term + 1 and database.leader_address() == "http://there"
+    assert later == term + 1 and database.leader() == (later, "http://there")
+
+
+def test_a_leader_that_another_has_followed_does_not_say_that_it_leads(store):
+    pytest.importorskip("fastapi")
+    pytest.importorskip("prometheus_client")
+    from stretto.service.routes import get_health
+
+    database, term = store
+    asked = SimpleNamespace(instance=SimpleNamespace(database=database, term=term))
+    assert get_health(asked).data["leader"]
+    database.begin_term("http://there", 2.0)  # while this instance stood still
+    said = get_health(asked).data
+    assert (said["leader"], said["leader_address"]) == (False, "http://there")
 
 
 def test_a_network_gets_a_version_for_each_change_and_none_for_the_same_again(store):

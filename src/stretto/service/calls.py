@@ -169,7 +169,7 @@ def not_leader(instance: Instance) -> Refused:
     """The answer to a write at an instance that is not the leader: where the leader is, if that is known."""
     address = ""
     try:
-        address = instance.database.leader_address()
+        _, address = instance.database.leader()
     except DatabaseGone as error:
         return refusal(error)
     if not address or address == instance.address:

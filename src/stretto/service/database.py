@@ -102,10 +102,11 @@ class Database:
             connection.execute(update(leader).values(term=term, address=address, since=now))
         return term
 
-    def leader_address(self) -> str:
-        """Where the leader is, or was; empty if there was none."""
+    def leader(self) -> tuple[int, str]:
+        """The number of the newest term, and where its leader is, or was; 0 and empty if there was none."""
         with self.read() as connection:
-            return str(connection.scalar(select(schema.leader.c.address)) or "")
+            row = connection.execute(select(schema.leader.c.term, schema.leader.c.address)).one()
+        return int(row.term), str(row.address)
 
     def probe(self) -> None:
         """Try whether a database that was gone is back; from the first call on nothing else tries."""

@@ -293,8 +293,8 @@ def get_audit(call: Call) -> Answer:
 
 def get_health(call: Call) -> Answer:
     """Whether the store can be read, and who is the leader; without a token."""
-    address = call.instance.database.leader_address()
-    leads = bool(call.instance.term)
+    term, address = call.instance.database.leader()
+    leads = 0 < call.instance.term == term  # one that stood still may not have noticed that another has followed it
     return Answer(data={"status": "ok", "version": __version__, "leader": leads, "leader_address": address})
 
 
