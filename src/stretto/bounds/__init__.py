@@ -22,10 +22,10 @@ sources is then several transfers, which cross each link no sooner than its own.
 Where bandwidths change with time, a link counts as good as it ever is, and cuts are also bounded by what their links
 carry in time (``changing``).
 
-Where messages cost, bounds count one on the way to each rank, as latency; and one in each cut, as bytes (``messages``).
-The larger bound counts. To hear from many ranks takes messages one after the other (``growth``); so do copies where
-switches do not copy. A message may carry chunks of several pieces. Where nodes on the way store, few large messages are
-late and many small ones take room (``storing``).
+Where messages cost, bounds count one for each node on the way that stores it, as latency; and one that crosses a cut,
+as latency or as bytes (``messages``). The larger bound counts. To hear from many ranks takes messages one after the
+other (``growth``); so do copies where switches do not copy. A message may carry chunks of several pieces. Where nodes
+on the way store, few large messages are late and many small ones take room (``storing``).
 
 Which cuts are tried: the bottleneck of each collective, found exactly by max-flows (``exact``); and, since latency may
 make another cut decide, those around sites, servers (nodes joined by faster links than those between them), single
@@ -64,7 +64,7 @@ from .exact import Bottleneck, bottleneck
 from .gathering import gathering_bound
 from .growth import growth_bound, growth_of_copies
 from .jobs import least_mean
-from .latency import delayed_between_stores, distances, latency_path
+from .latency import delayed_between_stores, distances, latency_path, with_message_latency
 from .lengths import Lengths, best_lengths, length_bound
 from .messages import without_messages
 from .model import Bound
@@ -121,8 +121,19 @@ _LAST: WeakKeyDictionary[Topology, tuple[Workload, tuple[Bound, ...]]] = WeakKey
 """What was last bounded on a topology: a plan is judged by the bounds that its planner has asked for."""
 
 
-def _bounds(topology: Topology, workload: Workload, chunk_bytes: float | None, whole_chunks: bool) -> tuple[Bound, ...]:
-    """:func:`bounds`, computed."""
+def _bounds(
+    topology: Topology,
+    workload: Workload,
+    chunk_bytes: float | None,
+    whole_chunks: bool,
+    waits: Topology | None = None,
+) -> tuple[Bound, ...]:
+    """:func:`bounds`, computed.
+
+    Args:
+        waits: where messages cost nothing since they are counted as bytes, the network where they cost: those before
+            and after one that crosses a cut take time there.
+    """
     if chunk_bytes is None and not whole_chunks:
         found = bounds_by_blocks(topology, workload)
         if found is not None:
@@ -131,22 +142,22 @@ def _bounds(topology: Topology, workload: Workload, chunk_bytes: float | None, w
     given, topology = topology, delayed_between_stores(topology.at_best).relaying
     if whole_chunks:
         chunk_bytes = float(workload.chunk_bytes.min())
-    near = distances(topology, 0.0)
-    far = near if chunk_bytes is None else distances(topology, chunk_bytes)
     delayed = given.at_best.delayed.relaying
+    crossed = with_message_latency(given.at_best).relaying
+    waits = given.at_best.relaying if waits is None else waits
     best: dict[str, Bound] = {}
     for bound in (
         latency_path(delayed, workload, distances(delayed, chunk_bytes or 0.0), chunk_bytes or 0.0),
-        *cut_bounds(topology, workload, near, far, whole_chunks),
-        *turned_cut_bounds(topology, workload, chunk_bytes or 0.0, whole_chunks),
+        *cut_bounds(crossed, workload, waits, chunk_bytes or 0.0, whole_chunks),
+        *turned_cut_bounds(crossed, workload, waits, chunk_bytes or 0.0, whole_chunks),
         *(length_bound(topology, c) for c in joined_pairs(workload)),
-        *(parts_bound(topology, c, near) for c in workload.collectives),
+        *(parts_bound(topology, c, distances(topology, 0.0)) for c in workload.collectives),
         *parts_together(topology, workload),
     ):
         if bound is not None and (bound.kind not in best or bound.seconds > best[bound.kind].seconds):
             best[bound.kind] = bound
     heavier = None if chunk_bytes is not None else without_messages(given.at_best, workload)
-    for bound in _bounds(*heavier, None, False) if heavier else ():
+    for bound in _bounds(*heavier, None, False, given.at_best.relaying) if heavier else ():
         if bound.kind not in best or bound.seconds > best[bound.kind].seconds:
             best[bound.kind] = replace(bound, witness=f"{bound.witness}, with messages counted as bytes")
     known_s = max((bound.seconds for bound in best.values()), default=0.0)

@@ -1,4 +1,14 @@
-"""Bounds by cuts: bytes that a set of nodes lacks must all enter it."""
+"""Bounds by cuts: bytes that a set of nodes lacks must all enter it.
+
+Where messages cost, let a chain of messages bring a byte from rank u over link e = (x, y) into the set, and to rank v.
+The message that crosses begins when it has come to its sender s, at the latency of the way from s to x before it takes
+e. It leaves e no later than the latencies from y to its receiver, and what the messages behind that one take, before
+the end. So e is busy with it in a time that begins d(u, x) after the start, and ends latency(e) + d(y, v) before the
+end, where d counts a message for each node that stores (:func:`.latency.message_distances`). In that time e carries no
+more than its bandwidth allows, less the cost of one message; or less what messages count as bytes (``messages``). A
+router that passes a chunk on while it comes delays both its beginning and its end by the latency, so that all of this
+holds there, too.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +24,7 @@ from ..model.topology import Topology
 from ..model.units import format_bandwidth, format_size
 from .candidates import candidate_cuts, width_into
 from .exact import bottleneck, bytes_between, lacking
-from .latency import distances
+from .latency import message_distances
 from .model import Bound
 from .reach import reach_bound, thresholds
 
@@ -32,14 +42,18 @@ MOST_TAILS = 4
 
 
 def cut_bounds(
-    topology: Topology, workload: Workload, near: Float64, far: Float64, whole: bool = False
+    topology: Topology, workload: Workload, waits: Topology, chunk_bytes: float = 0.0, whole: bool = False
 ) -> Iterable[Bound | None]:
     """The best bound of each kind, of the cuts that look best by bandwidth alone.
 
     Args:
-        near, far: see :func:`~stretto.bounds.reach.reach_bound`.
+        topology: the network that a message needs to cross a cut: its cost there is latency, or bytes.
+        waits: the network that messages need before and after that, where they cost.
+        chunk_bytes: the size of chunks that are stored whole on the way; 0 where they may be cut however finely.
         whole: whether plans move the workload's chunks, none cut further.
     """
+    near = message_distances(waits, 0.0)
+    far = near if chunk_bytes == 0 else message_distances(waits, chunk_bytes)
     inside = candidate_cuts(topology)
     if not topology.planes:
         exact = (bottleneck(topology, c) for c in workload.collectives)
@@ -73,7 +87,9 @@ def cut_bounds(
     return [as_bound(topology, inside[row], seconds, load[row], width[row]) for seconds, row in best_of.values()]
 
 
-def turned_cut_bounds(topology: Topology, workload: Workload, chunk_bytes: float, whole: bool) -> list[Bound]:
+def turned_cut_bounds(
+    topology: Topology, workload: Workload, waits: Topology, chunk_bytes: float, whole: bool
+) -> list[Bound]:
     """The same for sums that only one rank wants, seen backward in time on the reversed network.
 
     A chain of transfers leads from every contribution to a byte to the rank that wants the sum. Backward in time these
@@ -84,16 +100,14 @@ def turned_cut_bounds(topology: Topology, workload: Workload, chunk_bytes: float
     collectives = workload.collectives
     if not all(c.reduces and (c.wanted.lengths == 1).all() for c in collectives):
         return []
-    back = replace(topology, src=topology.dst, dst=topology.src)
+    back, waits = (replace(net, src=net.dst, dst=net.src) for net in (topology, waits))
     spread = (
         replace(c, kind="multicast", holders=c.wanted, wanted=c.holders, reduces=False, start_s=0.0)
         for c in collectives
     )
-    near = distances(back, 0.0)
-    far = near if chunk_bytes == 0 else distances(back, chunk_bytes)
     begin = min(c.start_s for c in collectives)
     found = []
-    for bound in cut_bounds(back, Workload(tuple(spread)), near, far, whole):
+    for bound in cut_bounds(back, Workload(tuple(spread)), waits, chunk_bytes, whole):
         if bound is not None:
             inside = np.ones((1, topology.node_count), dtype=np.bool_)
             inside[0, list(bound.nodes)] = False

@@ -49,6 +49,27 @@ def distances(topology: Topology, chunk_bytes: float) -> Float64:
     return distance
 
 
+def message_distances(topology: Topology, chunk_bytes: float) -> Float64:
+    """float64[nodes, nodes]: the same, where each message on the way also takes its cost.
+
+    A node that stores has a message no sooner than the cost of the link on which it comes has passed since it left. A
+    way from a node that stores nothing begins amid a message: the rest of this one takes latency alone. So does what a
+    message takes until it comes to a node that stores nothing.
+    """
+    delayed = topology.delayed
+    distance = distances(delayed, chunk_bytes)
+    passing = np.flatnonzero(~topology.store_and_forward)
+    if delayed is topology or not len(passing):
+        return distance
+    stores = topology.store_and_forward
+    rest = distances(replace(topology, planes=()).with_links(~stores[topology.src]), chunk_bytes)
+    for v in passing.tolist():
+        ends = np.flatnonzero(stores & np.isfinite(rest[v]))
+        onward = (rest[v, ends, None] + distance[ends]).min(axis=0, initial=np.inf)
+        distance[v] = np.minimum(rest[v], onward)
+    return distance
+
+
 def latency_path(topology: Topology, workload: Workload, distance: Float64, chunk_bytes: float) -> Bound | None:
     """The bound by the longest way that anything must travel."""
     worst, ends = -1.0, (0, 0)
@@ -120,3 +141,11 @@ def delayed_between_stores(topology: Topology) -> Topology:
     stores = topology.store_and_forward
     cost_s = np.where(stores[topology.src] & stores[topology.dst], topology.message_s, 0.0)
     return replace(topology, message_s=cost_s).delayed
+
+
+def with_message_latency(topology: Topology) -> Topology:
+    """The network where messages cost nothing, and where each link has their cost as latency: for what crosses it.
+
+    A link that is busy with messages for some time carries bytes for that time less the cost of one.
+    """
+    return replace(topology, latency_s=topology.latency_s + topology.message_s, message_s=np.zeros(topology.link_count))
