@@ -8,9 +8,11 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from stretto.bounds import bounds
-from stretto.bounds.gathering import gathering_bound
+from stretto.bounds import bounds, gathering
+from stretto.bounds.gathering import gathering_bound, groups_of
+from stretto.bounds.gathering_places import Places
 from stretto.model.collective import Workload, make_collective
+from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
@@ -34,6 +36,24 @@ def routes(net):
                 if net.dst[f] != a:
                     found[a, int(net.dst[f])] = [e, f]
     return found
+
+
+def servers(links, switched=()):
+    """A network of ranks, of which links (a, b, bytes/s) join some both ways, and a switch that copies not some others."""
+    n = 1 + max(v for one in (*links, *switched) for v in one[:-1])
+    rows = [(a, b, width, 2e-6) for x, y, width in links for a, b in ((x, y), (y, x))]
+    rows += [(a, b, width, 2e-6) for v, width in switched for a, b in ((v, n), (n, v))]
+    net = make_topology("servers", [ACCELERATOR] * n + [SWITCH] * bool(switched), rows)
+    return replace(
+        net, replicates=np.zeros(net.node_count, dtype=bool), message_s=np.full(net.link_count, 20e-6)
+    )  # fmt: skip
+
+
+SERVERS = {
+    "a server of two and one of one": servers([(0, 1, 9e9), (0, 2, 1e9)]),
+    "a server of two and one of one at a switch": servers([(0, 1, 9e9)], [(1, 1e9), (2, 1e9)]),
+    "two servers of two": servers([(0, 1, 9e9), (2, 3, 9e9), (0, 2, 1e9)]),
+}
 
 
 class Search:
@@ -102,6 +122,22 @@ def test_no_schedule_of_a_small_case_beats_it(spec, kind, share):
     assert found is not None and found.seconds <= optimum_s
 
 
+@pytest.mark.parametrize("name", SERVERS)
+@pytest.mark.parametrize("kind", ["allgather", "alltoall"])
+@pytest.mark.parametrize("share", [0.3, 3.0])
+def test_no_schedule_among_small_servers_beats_it(name, kind, share):
+    net = SERVERS[name]
+    if kind == "alltoall" and len(net.accelerators) > 3:
+        pytest.skip("too many pieces for a search")
+    piece = round(share * 20e-6 * 1e9)
+    work = Workload((make_collective(kind, net, piece * len(net.accelerators)),))
+    optimum_s = Search(net, kind, piece).run()
+    assert bounds(net, work)[0].seconds <= optimum_s * (1 + 1e-9)
+    for from_s in (20e-6, 70e-6, 200e-6):
+        found = gathering_bound(net, work, from_s)
+        assert found is None or found.seconds <= optimum_s * (1 + 1e-9)
+
+
 class SearchOfSums:
     """The best of all schedules of an AllReduce or a Reduce among three ranks: every order of messages, each with any
     blocks.
@@ -168,6 +204,22 @@ def test_no_schedule_of_sums_of_a_small_case_beats_it(spec, blocks, share, kind)
     assert found is not None and 0.5 * optimum_s < found.seconds <= optimum_s
 
 
+@pytest.mark.parametrize("name", [*SERVERS][:2])
+@pytest.mark.parametrize(("blocks", "share"), [(1, 3.0), (2, 0.3)])
+@pytest.mark.parametrize("kind", ["allreduce", "reduce"])
+def test_no_schedule_of_sums_among_small_servers_beats_it(name, blocks, share, kind):
+    net = SERVERS[name]
+    block = round(share * 20e-6 * 1e9)
+    work = Workload((make_collective(kind, net, blocks * block),))
+    (c,) = work.collectives
+    planned_s = simulate(run_planner("auto", net, work)).completion_s
+    optimum_s = SearchOfSums(net, blocks, block, planned_s * (1 + 1e-9), set(c.ranks[c.wanted.values])).run(blocks)
+    assert bounds(net, work)[0].seconds <= optimum_s * (1 + 1e-9)
+    for from_s in (20e-6, 70e-6, 200e-6):
+        found = gathering_bound(net, work, from_s)
+        assert found is None or found.seconds <= optimum_s * (1 + 1e-9)
+
+
 @pytest.mark.parametrize("size", [10_000, 1_000_000])
 def test_sums_of_many_grow_as_in_halving_and_exchanging(size):
     net = network("star:16?bandwidth=25GB/s&latency=0.5us&message=20us")
@@ -192,12 +244,64 @@ def test_what_all_steps_of_time_prove_counts_where_longer_steps_would_be_too_coa
     net = network("star:3?bandwidth=1GB/s&latency=0&message=20us")
     work = Workload((make_collective("allgather", net, 12_000_000),))  # 8 ms for what a rank lacks
     found = gathering_bound(net, work, 80 * 20e-6)
-    assert found is not None and found.seconds == pytest.approx(1.6 * 80 * 20e-6, rel=0.01)
+    # few steps are tried first, and then as many as cover 1.1 times what these proved
+    assert found is not None and found.seconds == pytest.approx(1.1 * 1.6 * 80 * 20e-6, rel=0.01)
 
 
-def test_where_routers_pass_data_on_nothing_is_said():
-    net = load_topology("sites:2,2?message=20us")
-    assert gathering_bound(net, Workload((make_collective("allgather", net, 1000),)), 1e-6) is None
+@pytest.mark.parametrize("kind", ["allgather", "reducescatter", "allreduce", "alltoall"])
+@pytest.mark.parametrize("spec", ["sites:2,3?message=20us", "sites:2,2?message=300us"])
+def test_no_plan_beats_it_where_routers_pass_data_on(spec, kind):
+    net = load_topology(spec)
+    work = Workload((make_collective(kind, net, 1_000_000),))
+    completion_s = simulate(run_planner("greedy", net, work, effort="quick")).completion_s
+    for from_s in (completion_s / 3, completion_s):
+        found = gathering_bound(net, work, from_s)
+        assert found is None or found.seconds <= completion_s * (1 + 1e-9)
+
+
+def test_routers_do_not_keep_it_from_counting():
+    net = load_topology("sites:2,3?message=300us")
+    assert gathering_bound(net, Workload((make_collective("allgather", net, 1000),)), 1e-6) is not None
+
+
+def test_what_few_links_bring_into_a_server_bounds_what_each_of_its_ranks_has(monkeypatch):
+    """A rank beside the NIC has no more of the far server than came over that, however it asks its neighbours."""
+    net = two_servers()
+    work = Workload((make_collective("allgather", net, 64_000),))
+    found = gathering_bound(net, work, 5e-6)
+    monkeypatch.setattr(gathering, "groups_of", lambda net: np.zeros((0, net.node_count), dtype=bool))
+    alone = gathering_bound(net, work, 5e-6)
+    assert found is not None and alone is not None and found.seconds > 1.1 * alone.seconds
+
+
+def two_servers():
+    """Two servers of four ranks at a switch of 150 GB/s, and one rank of each joined to another one by 25 GB/s."""
+    kinds = [ACCELERATOR] * 8 + [SWITCH] * 3
+    rows = [(v, 8 + v // 4, 150e9, 0.5e-6) for v in range(8)] + [(4 * s, 10, 25e9, 1.3e-6) for s in range(2)]
+    net = make_topology("two servers", kinds, [*rows, *((b, a, *rest) for a, b, *rest in rows)])
+    return replace(net, message_s=np.full(net.link_count, 2e-6))
+
+
+@pytest.mark.parametrize("spec", ["h100:2", "ndv2:2", "star:5", "sites:2,3", "torus:3x3"])
+def test_places_that_look_alike_have_equally_much(spec):
+    net = load_topology(f"{spec}?message=20us")
+    inside = groups_of(net)
+    places = Places.of(net, inside, turned=False)
+    rng = np.random.default_rng(0)
+    own = (
+        np.where(rng.random(len(places.into)) < 0.3, 2.0, 1.0)[:, None]
+        if spec == "star:5"
+        else np.ones((len(places.into), 1))
+    )
+    merged, its, became = places.alike(own)
+    for each in (None, 3.0):
+        run = [
+            one.counts(had[:, 0], 9.0, 100, 1e-6) if each is None
+            else one.bytes(had[:, 0] * 1e4, 1e5, 100, 1e-6, np.full((100, len(had)), each))
+            for one, had in ((places, own), (merged, its))
+        ]  # fmt: skip
+        assert len(merged.into) <= len(places.into)
+        np.testing.assert_allclose(run[1][:, became], run[0])
 
 
 @pytest.mark.parametrize("kind", ["alltoall", "allgather", "reducescatter"])

@@ -31,7 +31,7 @@ def candidate_cuts(topology: Topology) -> Bool:
     inside = np.zeros((len(sets), topology.node_count), dtype=np.bool_)
     for row, members in zip(inside, sets, strict=True):
         row[list(members)] = True
-    return _settled(topology, inside) if len(everyone) < topology.node_count else inside
+    return settled(topology, inside) if len(everyone) < topology.node_count else inside
 
 
 def _groups(topology: Topology) -> Iterator[Iterable[int]]:
@@ -82,7 +82,7 @@ def _components(topology: Topology, usable: Bool) -> list[list[int]]:
     return list(parts.values())
 
 
-def _settled(topology: Topology, inside: Bool) -> Bool:
+def settled(topology: Topology, inside: Bool) -> Bool:
     """The cuts with switches and routers on the side on which they narrow each.
 
     They move one at a time, once from all outside and once from all inside, and the narrower cut is kept.

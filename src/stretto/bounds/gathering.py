@@ -22,47 +22,69 @@ Backwards in time the same holds of a rank whose data goes to many ranks (Reduce
 switch copies: F is then of how many pieces, in bytes, a node can still deliver in the rest of the time, and only these
 are worth sending to it. A message holds a sum of several contributions in the bytes of one.
 
-Where routers pass data on before it has come whole, nothing is said.
+F, C and P are computed for each node, and for groups of nodes: servers and sites. What a group has beyond its own came
+over the links that lead into it, from nodes outside; and no node of it has more than the group. So few links into a
+server bound what each rank in it can have. The same is asked of the data of holders outside of a group alone, and of
+all that ranks of a group want of others together. Where messages cost next to nothing (between switches or routers) a
+link brings its bandwidth.
 
-Time is cut into steps, and for a whole step the largest values are taken that occur in it. So nothing is too small.
+A router passes on a chunk while it still comes, but whole, and that chunk was whole at the node that sent it to the
+router. So L <= F(x - d) holds there, too, if d is the least latency from a node that stores. Backwards in time it does
+not, where a router or a switch copies.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
-from ..model.arrays import Float64, Int64
+from ..model.arrays import Bool, Float64, Int64
 from ..model.collective import Collective, Workload
 from ..model.topology import Topology
 from ..model.units import format_size, format_time
-from .latency import distances
+from .candidates import clusters, settled, width_into
+from .gathering_places import LEAST_STEPS, Places
+from .latency import message_distances
 from .messages import cost_at_ends
 from .model import Bound
 
-STEPS = 600
-"""Steps of time. Twice as many raise the bound by 1 to 2 % and take four times as long."""
+WORK = 12_000_000
+"""Entries x steps x steps of time, at the most: what decides how fine these are."""
+
+STEPS = 150, 600
+"""Steps of time: those of all questions, and the most of the one with the largest bound, which is asked again."""
+
+MARGIN = 1.1
+"""The most steps cover this many times the largest bound in few steps."""
+
+LEAST_ROUGH = 0.9
+"""Share of the other bounds that the largest bound in few steps must reach for more steps to be worth it."""
 
 ROOM = 1.6
 """The steps cover this many times the other bounds: bytes and messages, one after the other, at most double them."""
 
-LEAST_STEPS = 4
-"""Steps of the shortest message, at least; else messages are so short that the bound says nothing new."""
+MOST_PLACES = 1000
+"""Nodes up to which anything is computed."""
 
-MOST_KINDS = 4
-"""Kinds of links that are told apart; where there are more, each counts as good as the best in every respect."""
+MOST_GROUPS = 64
+"""Groups that bound what their nodes have; where there are more of a level, none of this level does."""
+
+MOST_ASKED = 4
+"""Groups of which is asked when they have what they want of others: those with the narrowest ways in of each level."""
 
 
 def gathering_bound(topology: Topology, workload: Workload, from_s: float) -> Bound | None:
-    """The bound for each collective whose pieces have one holder, or one rank that wants them, or which is one sum.
+    """The bound for each collective whose pieces have one holder, or one rank that wants them, or which sums.
 
     None if it says nothing.
 
     Args:
         from_s: seconds, another bound; this one is given only if it is larger.
     """
-    if topology.planes or topology.changes or topology.is_router.any() or not cost_at_ends(topology):
+    if topology.planes or topology.changes or not cost_at_ends(topology):
         return None
     found = [_of(topology, c, from_s - c.start_s) for c in workload.collectives]
     best = max((each for each in found if each is not None), key=lambda bound: bound.seconds, default=None)
@@ -70,137 +92,236 @@ def gathering_bound(topology: Topology, workload: Workload, from_s: float) -> Bo
 
 
 def _of(topology: Topology, c: Collective, from_s: float) -> Bound | None:
-    ends = []
-    if c.reduces and len(c.piece_bytes) == 1 and not topology.reduces.any():
-        held = np.zeros((len(c.ranks),) * 2)
-        held[np.ix_(c.holders.values, c.wanted.values)] = c.piece_bytes[0]
-        ends.append(_end(topology, c, held, from_s, turned=False))
-    if not c.reduces and (c.holders.lengths == 1).all():
-        ends.append(_end(topology, c, _held(c), from_s, turned=False))
-    if (c.wanted.lengths == 1).all() and not topology.replicates.any() and not topology.reduces.any():
+    if len(c.ranks) < 3 or from_s <= 0 or topology.node_count > MOST_PLACES:
+        return None
+    asked: list[_Gathering | None] = []
+    if _sums_alike(c) and not topology.reduces.any() if c.reduces else (c.holders.lengths == 1).all():
+        asked.append(_Gathering.of(topology, c, turned=False))
+    passed = topology.is_router | topology.replicates | topology.reduces
+    if (c.wanted.lengths == 1).all() and not passed.any():
         backwards = replace(topology, src=topology.dst, dst=topology.src)
-        ends.append(_end(backwards, c, _held(c).T, from_s, turned=True))
+        asked.append(_Gathering.of(backwards, c, turned=True))
+    ends = [gathering.end(from_s) for gathering in asked if gathering is not None]
     best = max((end for end in ends if end is not None), default=None)
     if best is None:
         return None
-    seconds, v, size = best
     cost = format_time(float(topology.message_s[topology.message_s > 0].min()))
-    words = f"{format_size(size)} between {topology.names[v]} and many ranks, in messages of {cost} and their bytes"
-    if c.reduces and len(c.piece_bytes) == 1:
-        words = f"all contributions come to each byte at {topology.names[v]}, in messages of {cost} and their bytes"
-    return Bound(c.start_s + seconds, "messages", words, (v,), ())
+    names = [topology.names[v] for v in best.nodes]
+    those = names[0] if len(names) == 1 else f"{names[0]}...{names[-1]} ({len(names)} nodes)"
+    words = f"{format_size(best.size_bytes)} between {those} and many ranks, in messages of {cost} and their bytes"
+    if best.sums:
+        words = f"all contributions come to each byte at {those}, in messages of {cost} and their bytes"
+    return Bound(c.start_s + best.seconds, "messages", words, best.nodes, ())
+
+
+class _End(NamedTuple):
+    """A bound in seconds after the start, whom it is for, and the bytes that are needed there."""
+
+    seconds: float
+    nodes: tuple[int, ...]
+    size_bytes: float
+    sums: bool
+
+
+class _Asked(NamedTuple):
+    """A question: when do some places have what they need of the data of some ranks?
+
+    Attributes:
+        own: float64[places], bytes that each has of that at first; of sums, bytes times contributions.
+        counts: float64[places], how many of these ranks are there.
+        ranks: how many there are in all.
+        places: int64[any], those that are asked.
+        needs: float64[any], what each of these needs, its own too.
+        onward_s: what it takes after that, at least.
+    """
+
+    own: Float64
+    counts: Float64
+    ranks: int
+    places: Int64
+    needs: Float64
+    onward_s: float = 0.0
+
+
+def _sums_alike(c: Collective) -> bool:
+    """Whether the collective is one sum, or several of the same ranks, each of which one rank wants."""
+    held = c.holders.lengths
+    alike = (held == held[0]).all() and len(np.unique(c.holders.values)) == held[0]
+    return bool(c.reduces and alike and (len(held) == 1 or (c.wanted.lengths == 1).all()))
+
+
+@dataclass(frozen=True)
+class _Gathering:
+    """What ranks have for others, and where messages bring it.
+
+    Attributes:
+        held: float64[ranks, ranks], the bytes that the first one holds, or adds to, and the second one wants.
+        apart: whether no two ranks want the same bytes.
+        sums: whether messages hold sums of what several ranks have.
+        inside: bool[groups, nodes of the network].
+        within: bool[places, ranks], the ranks at each place: each node that stores, then each group.
+        near_s: float64[nodes of the network, ranks], the least time that messages take.
+    """
+
+    topology: Topology
+    held: Float64
+    apart: bool
+    sums: bool
+    places: Places
+    inside: Bool
+    within: Bool
+    near_s: Float64
+
+    @classmethod
+    def of(cls, topology: Topology, c: Collective, turned: bool) -> _Gathering | None:
+        """None if no messages come to any node.
+
+        Args:
+            topology: with its links turned round if time runs backwards.
+        """
+        held, owners = _held(c), c.holders if turned else c.wanted
+        inside = groups_of(topology)
+        alone = np.flatnonzero(topology.store_and_forward)[:, None] == c.ranks
+        within = np.concatenate((alone, inside[:, c.ranks]))
+        places = Places.of(topology, inside, turned)
+        if places is None:
+            return None
+        apart, sums = bool((owners.lengths == 1).all()), c.reduces and not turned
+        near_s = message_distances(topology, 0.0)[:, c.ranks]
+        return cls(topology, held.T if turned else held, apart, sums, places, inside, within, near_s)
+
+    def end(self, from_s: float) -> _End | None:
+        """The best bound of any question.
+
+        Args:
+            from_s: seconds after the start, another bound.
+        """
+        rough = [(end, asked) for asked in self._asked() if (end := self._answer(asked, from_s, STEPS[0])) is not None]
+        if not rough:
+            return None
+        end, asked = max(rough, key=lambda one: one[0])
+        if end.seconds < LEAST_ROUGH * from_s:
+            return end
+        return max(end, self._answer(asked, MARGIN * end.seconds / ROOM, STEPS[1]) or end)
+
+    def _asked(self) -> Iterator[_Asked]:
+        """When each rank has what it wants; and each of some groups, of others."""
+        nodes = len(self.within) - len(self.places.members)
+        place_of = self.within[:nodes].argmax(axis=0)
+        yield self._question(self.held, place_of, np.arange(len(place_of)))
+        for group in _narrowest(self.topology, self.within[nodes:], self.inside):
+            here = self.within[nodes + group]
+            outside = self.held * ~here[:, None]
+            yield self._question(outside, place_of[here], np.flatnonzero(here))
+            for far, onward_s in self._behind(group, here) if self.apart else ():
+                together = outside[:, far].sum(axis=1, keepdims=True)
+                asked = self._question(together, np.array([nodes + group]), np.zeros(1, dtype=np.int64))
+                yield asked._replace(onward_s=onward_s)
+
+    def _behind(self, group: int, here: Bool) -> Iterator[tuple[Bool, float]]:
+        """All ranks of a group; and those that what enters it must still be sent to, with the least time of that."""
+        yield here, 0.0
+        inside, t = self.inside[group], self.topology
+        heads = np.unique(t.dst[inside[t.dst] & ~inside[t.src]])
+        onward_s = np.where(here, self.near_s[heads].min(axis=0), 0.0)
+        if (onward_s > 0).any():
+            yield onward_s > 0, float(onward_s[onward_s > 0].min())
+
+    def _question(self, held: Float64, places: Int64, of: Int64) -> _Asked:
+        """When do places have all of some columns of ``held``, each of its own?"""
+        holds = (held > 0).any(axis=1)
+        within = self.within.astype(np.float64)
+        own = (within @ held[:, np.unique(of)]).max(axis=1)
+        return _Asked(own, within @ holds, int(holds.sum()), places, held.sum(axis=0)[of])
+
+    def _answer(self, asked: _Asked, from_s: float, least_steps: int) -> _End | None:
+        """When the last of the places has what it needs, at the soonest; None if that says nothing new."""
+        if not len(asked.needs) or not asked.needs.max():
+            return None
+        places, own, became = self.places.alike(np.stack((asked.own, asked.counts), axis=1))
+        own, counts = own.T
+        # at least as many as tell messages apart, if that is not too much work
+        least_s = float(places.message_s[places.message_s > 0].min(initial=np.inf))
+        apart = max(1.1 * LEAST_STEPS * ROOM * from_s / least_s, least_steps)
+        steps = int(np.clip(min(np.sqrt(WORK / len(places.message_s)), apart), *STEPS))
+        soonest, found = steps, None
+        while soonest == steps:  # all of them are not enough
+            step_s = ROOM * from_s / steps
+            if places.message_s.max() < LEAST_STEPS * step_s:
+                break
+            most, each = float(asked.ranks) if self.sums else 1.0, np.ones((steps, len(own)))
+            if self.sums or places.message_s.min() < LEAST_STEPS * step_s:
+                each = places.counts(np.minimum(counts, most), most, steps, step_s)
+            had = places.bytes(own, float(asked.needs.max()), steps, step_s, each)[:, became[asked.places]]
+            enough = had >= asked.needs * (1 - 1e-9)
+            last = np.where(enough.any(axis=0), enough.argmax(axis=0), steps)
+            k = int(last.argmax())
+            soonest, from_s = int(last[k]), steps * step_s
+            whom = tuple(np.flatnonzero(self.covered(int(asked.places[k]))).tolist())
+            found = _End(max(soonest - 1, 0) * step_s + asked.onward_s, whom, float(asked.needs[k]), self.sums)
+        return found
+
+    def covered(self, place: int) -> Bool:
+        """bool[nodes of the network], the accelerators of a place."""
+        stores = np.flatnonzero(self.topology.store_and_forward)
+        if place < len(stores):
+            return np.asarray(np.arange(self.topology.node_count) == stores[place])
+        return np.asarray(self.inside[place - len(stores)] & self.topology.is_accelerator)
 
 
 def _held(c: Collective) -> Float64:
-    """float64[ranks, ranks], the bytes that the first one holds, or adds to, and the second one wants, where each piece
-    has one holder or one rank that wants it."""
+    """float64[ranks, ranks], the bytes that the first one holds, or adds to, and the second one wants.
+
+    Each piece has one holder, or one rank that wants it, or it is the only one.
+    """
+    n = len(c.ranks)
+    held = np.zeros((n, n))
+    if len(c.piece_bytes) == 1:
+        held[np.ix_(c.holders.values, c.wanted.values)] = c.piece_bytes[0]
+        return held
     if (c.holders.lengths == 1).all():
         piece, wants = c.wanted.owners, c.wanted.values
         has = c.holders.values[piece]
     else:
         piece, has = c.holders.owners, c.holders.values
         wants = c.wanted.values[piece]
-    n = len(c.ranks)
-    held = np.zeros(n * n)
-    np.add.at(held, has.astype(np.int64) * n + wants, c.piece_bytes[piece])
-    return held.reshape(n, n)
+    np.add.at(held.reshape(-1), has.astype(np.int64) * n + wants, c.piece_bytes[piece])
+    return held
 
 
-def _end(
-    topology: Topology, c: Collective, held: Float64, from_s: float, turned: bool
-) -> tuple[float, int, float] | None:
-    """The bound in seconds after the start, the node that it is for, and the bytes that this needs of others.
-
-    Args:
-        held: float64[ranks, ranks], what the first one has for the second one; of a sum, what it contributes.
-        turned: whether time runs backwards.
-    """
-    own = np.diagonal(held)
-    needs = held.sum(axis=0) - own
-    links = np.flatnonzero(topology.store_and_forward[topology.dst])
-    if (held > 0).sum(axis=0).max() < 3 or not len(links) or from_s <= 0:
-        return None
-    steps, found = STEPS, None
-    while steps == STEPS:  # all of them are not enough
-        step_s = ROOM * from_s / STEPS
-        if topology.message_s[links].min() < LEAST_STEPS * step_s:
-            break
-        model = _Model.of(topology, links, step_s, turned)
-        grown = model.grown(len(c.ranks)) if c.reduces and not turned else np.ones(STEPS)
-        came = model.come(float(held.max()), float(held.sum(axis=0).max()), grown)[:, c.ranks]
-        enough = came >= needs * (1 - 1e-9)
-        soonest = np.where(enough.any(axis=0), enough.argmax(axis=0), STEPS)
-        k = int(soonest.argmax())
-        steps, from_s = int(soonest[k]), STEPS * step_s
-        found = max(steps - 1, 0) * step_s, int(c.ranks[k]), float(needs[k])
-    return found
+def groups_of(topology: Topology) -> Bool:
+    """bool[groups, nodes]: sites and what fast links join, with the switches and routers that are theirs alone; and
+    with those on whichever side leaves the narrowest way in."""
+    sets: dict[tuple[int, ...], None] = {}
+    for groups in clusters(topology):
+        if len(groups) <= MOST_GROUPS:
+            sets |= dict.fromkeys(tuple(sorted(group)) for group in groups if len(group) > 1)
+    inside = np.zeros((min(len(sets), MOST_GROUPS), topology.node_count), dtype=np.bool_)
+    for row, group in zip(inside, sets, strict=False):
+        row[list(group)] = True
+    if not len(inside):
+        return inside
+    return np.unique(np.concatenate((_closed(topology, inside), settled(topology, inside))), axis=0)
 
 
-@dataclass(frozen=True)
-class _Model:
-    """Links into nodes that store, by their kind, in steps of time."""
+def _closed(topology: Topology, inside: Bool) -> Bool:
+    """The groups with each switch and router all of whose neighbours are inside."""
+    inside = inside.copy()
+    passing = np.flatnonzero(~topology.is_accelerator)
+    beside = [
+        np.concatenate((topology.dst[topology.out_links[v]], topology.src[topology.in_links[v]])) for v in passing
+    ]
+    for v, nodes in zip(passing, beside, strict=True):
+        inside[:, v] = inside[:, nodes].all(axis=1)
+    return inside
 
-    step_s: float
-    kinds: Float64  # float64[kinds, 4]: m, b, l and d of each kind
-    counts: Float64  # float64[nodes, kinds], how many links of each kind lead to a node
 
-    @classmethod
-    def of(cls, topology: Topology, links: Int64, step_s: float, turned: bool) -> _Model:
-        sends = np.flatnonzero(topology.store_and_forward)
-        near_s = distances(topology, 0.0)[np.ix_(sends, topology.src[links])]
-        near_s[sends[:, None] == topology.dst[links]] = np.inf
-        usable = np.isfinite(near_s.min(axis=0))
-        links, near_s = links[usable], near_s[:, usable].min(axis=0)
-        latency_s = topology.latency_s[links]
-        # backwards a message fills its link after its latency, not before
-        after_s, before_s = (0 * latency_s, near_s + latency_s) if turned else (latency_s, near_s)
-        columns = topology.message_s[links], topology.bandwidth[links], after_s, before_s
-        kinds, kind = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
-        if len(kinds) > MOST_KINDS:
-            kinds = np.array([[kinds[:, 0].min(), kinds[:, 1].max(), kinds[:, 2].min(), kinds[:, 3].min()]])
-            kind = np.zeros(len(links), dtype=np.int64)
-        counts = np.zeros((topology.node_count, len(kinds)))
-        np.add.at(counts, (topology.dst[links], kind.ravel()), 1.0)
-        return cls(step_s, kinds, counts)
-
-    def grown(self, ranks: int) -> Float64:
-        """float64[steps]: how many contributions to one byte any node can have by the end of each step."""
-        grown: Float64 = np.minimum(1.0 + self.come(1.0, ranks, None).max(axis=1), ranks)
-        return grown
-
-    def come(self, own: float, most: float, grown: Float64 | None) -> Float64:
-        """float64[steps, nodes]: what messages can have brought to each node by the end of each step, in bytes (of
-        sums: bytes times contributions).
-
-        Args:
-            own: what a node has at first, at most. most: what there is, of which a node can have any.
-            grown: float64[steps], what each byte counts as, at most; None for messages that hold what their sender has,
-                whatever bytes that takes.
-        """
-        message_s, bandwidth, latency_s, near_s = self.kinds.T
-        # a message that ends in a step began this many steps before at the latest, and so on
-        ago = np.ceil(message_s / self.step_s - 1e-9).astype(np.int64)
-        late, near = (np.clip(s / self.step_s - 1e-9, 0, STEPS).astype(np.int64) for s in (latency_s, near_s))
-        span_s = np.arange(STEPS + 1) * self.step_s
-        left = np.zeros((len(ago), STEPS))  # P of each kind
-        shown = np.zeros((len(ago), STEPS))  # F(x - d) for each kind
-        counts_as = np.ones((len(ago), STEPS))  # C(x - d)
-        came = np.zeros((STEPS, len(self.counts)))
-        any_node = np.unique(self.counts, axis=0)
-        for k in range(STEPS):
-            for e in range(len(ago)):
-                count = k + 2 - ago[e]
-                if count > 0:
-                    brought = shown[e, :count]
-                    if grown is not None:
-                        room = (span_s[ago[e] : k + 2][::-1] - message_s[e]) * bandwidth[e]
-                        brought = np.minimum(brought, room[:count] * counts_as[e, :count])
-                    left[e, k] = (left[e, :count] + brought).max()
-            seen = np.array([left[e, k - late[e]] if k >= late[e] else 0.0 for e in range(len(ago))])
-            came[k] = self.counts @ seen
-            known = min(own + float((any_node @ seen).max()), most)
-            for e in range(len(ago)):
-                if k + near[e] < STEPS:
-                    shown[e, k + near[e]] = known
-                    counts_as[e, k + near[e]] = 1.0 if grown is None else grown[k]
-        return came
+def _narrowest(topology: Topology, within: Bool, inside: Bool) -> list[int]:
+    """The groups that are asked: of those with ranks inside and outside, the ones with the narrowest ways in, and one
+    of those with equally many ranks and links in of equal width."""
+    width = width_into(topology, inside)
+    links = (inside[:, topology.dst] & ~inside[:, topology.src]).sum(axis=1)
+    count = within.sum(axis=1)
+    usable = np.flatnonzero((count > 0) & (count < within.shape[1]) & (width > 0))
+    first = np.unique(np.stack((width, count, links), axis=1)[usable], axis=0, return_index=True)[1]
+    return list(map(int, usable[first][:MOST_ASKED]))
