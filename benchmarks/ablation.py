@@ -68,6 +68,7 @@ PARTS: dict[str, tuple[str, Any]] = {
         "stretto.planners.auto._with_finer_parts", lambda case, turns, answers, best_s: list(answers)
     ),
     "auto: what waits in one message": ("stretto.planners.auto._in_messages", lambda answers, case: []),
+    "auto: chunks routed anew": ("stretto.planners.auto._on_other_ways", lambda answers, case: []),
     "auto: gaps filled": ("stretto.planners.auto.moved_up", lambda plan, budget: plan),
     "auto: sizes of chunks": ("stretto.planners.auto.sized", lambda plan, *a: plan),
     **{f"auto: {entry.name}": (entry.name, None) for entry in asked_by("auto")},

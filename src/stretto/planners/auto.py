@@ -31,6 +31,7 @@ from ..schedule.collecting import COLLECT_STEPS, collected
 from ..schedule.cutting import messages_cost, share_of_bytes
 from ..schedule.effort import EFFORTS, REQUIRED_TIMES, Budget
 from ..schedule.insertion import moved_up
+from ..schedule.rerouting import rerouted
 from ..schedule.sizing import sized
 from ..schedule.trees import divide
 from ..simulate import simulate
@@ -59,6 +60,11 @@ to 5 us, ``stretto run`` asks for a message for each chunk."""
 BANDWIDTH_DECIDES = 0.5
 """Share of the lower bound that is not latency, nor what messages cost, from which bandwidth decides. By
 benchmarks/sweep.py 0.2 to 0.8 differ by less than 0.1 %."""
+
+REROUTED, REROUTED_WITHIN, REROUTED_SHARE, MOST_REROUTED_STEPS = 3, 2.0, 0.35, 1e6
+"""Of which plans the chunks are routed anew. ``REROUTED``: the best one of each of the best planners.
+``REROUTED_WITHIN``: those that are preferred by at most this multiple of the best. ``REROUTED_SHARE``: of the effort
+that is left, for each plan. ``MOST_REROUTED_STEPS``: for each plan where the effort has no limit."""
 
 SPLIT_SHARE, FILLING_SHARE = 0.5, 0.75
 """Share of what is left that a search may spend while another leading planner follows for which the rest is enough; the
@@ -135,6 +141,8 @@ def auto(request: Request) -> Plan:
         answers = _with_finer_parts(case, turns, answers, best.preference_s)
     if not case.several and request.several_chunks and (request.target is None or request.target.several_chunks):
         answers = [*answers, *_in_messages(answers, case)]
+        if min(answer.likely_s for answer in answers) > case.near_s:
+            answers = [*answers, *_on_other_ways(answers, case)]
     best = min(answers, key=_with_handling)
     plan = best.plan
     assert plan is not None, "one answered"
@@ -169,6 +177,21 @@ def _in_messages(answers: Sequence[Answer], case: _Case) -> Iterator[Answer]:
         if several is not None:
             budget.charge(steps)
             yield ask(answer.name, partial(replace, several), case.score_s, case.exposed_s)
+
+
+def _on_other_ways(answers: Sequence[Answer], case: _Case) -> Iterator[Answer]:
+    """The best answers of some planners with their chunks routed anew, the best first."""
+    budget, best = case.request.budget, dict[str, Answer]()
+    for answer in sorted(answers, key=lambda answer: answer.preference_s):
+        best.setdefault(answer.name, answer)
+    enough_s = REROUTED_WITHIN * min(answer.preference_s for answer in answers)
+    for answer in [*best.values()][:REROUTED]:
+        if answer.plan is not None and answer.preference_s <= enough_s:
+            steps = min(REROUTED_SHARE * budget.left, MOST_REROUTED_STEPS)
+            found, took = rerouted(answer.plan, steps, case.near_s)
+            budget.charge(took)
+            if found is not None:
+                yield ask(answer.name, partial(replace, found), case.score_s, case.exposed_s)
 
 
 def _with_handling(answer: Answer) -> float:

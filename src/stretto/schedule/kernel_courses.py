@@ -1,0 +1,218 @@
+"""Messages in an order, in which each starts as soon as its links are free and what it carries is there.
+
+A *copy* of chunk c to node v has the number ``c * nodes + v``, and the *sum* that node v sends of chunk c has this
+number and ``chunks * nodes`` more. For whom: :mod:`stretto.schedule.kernel_rerouting`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bool = NDArray[np.bool_]
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+NEVER = 1e30
+"""Seconds; a moment that never comes."""
+
+ROUNDED = 1 + 1e-12
+"""Times a moment up to which another one is the same."""
+
+
+class Ways(NamedTuple):
+    """The ways from nodes to others."""
+
+    src: Int64  # int64[ways], the first source
+    dst: Int64  # int64[ways], the first receiver
+    offsets: Int64  # CSR, the links of each way
+    links: Int64
+    late_s: Float64  # float64[links of ways], how much later than its source each link carries the bytes
+    latency_s: Float64  # float64[ways]
+    goal_offsets: Int64  # CSR, the receivers of each way
+    goals: Int64
+    out_offsets: Int64  # CSR, the ways that leave each node
+    out: Int64
+    message_s: Float64  # float64[links], what a message costs
+    per_byte: Float64  # float64[links], seconds a byte
+
+
+class Case(NamedTuple):
+    """What is to be copied where."""
+
+    size: Float64  # float64[chunks], bytes
+    source: Bool  # bool[copies], whether the node has the chunk without a copy
+    wanted: Int64  # int64[copies], 1 where a copy must come
+    children: Int64  # int64[copies], how many sums of the chunk the node receives
+
+
+class Course(NamedTuple):
+    """Messages and what they carry; each message has a list of its transfers."""
+
+    via: Int64  # int64[transfers], the message of each, -1 for none
+    next: Int64  # int64[transfers], the next one in its message, -1 for none
+    before: Int64  # int64[transfers]
+    head: Int64  # int64[messages], the first transfer of each, -1 for none
+    way: Int64  # int64[messages]
+    start_s: Float64  # float64[messages]
+    end_s: Float64  # float64[messages]
+    order: Int64  # int64[messages], the messages by start
+    came_s: Float64  # float64[transfers], when each copy has come; when the last sum has come to the node
+    missing: Int64  # int64[copies], how many sums have not come
+
+
+class Slots(NamedTuple):
+    """The messages of each way and of each link, by start."""
+
+    of_way: Int64  # CSR
+    way_messages: Int64
+    of_link: Int64  # CSR
+    link_messages: Int64
+    hop: Int64  # int64[uses of links], the place of the link among those of ways
+    free_s: Float64  # float64[links]
+
+
+def put(course: Course, t: int, m: int) -> None:
+    """Put a transfer into a message."""
+    course.via[t], course.next[t], course.before[t] = m, course.head[m], -1
+    if course.head[m] >= 0:
+        course.before[course.head[m]] = t
+    course.head[m] = t
+
+
+def take_out(course: Course, t: int) -> None:
+    """Take a copy out of its message."""
+    if course.before[t] >= 0:
+        course.next[course.before[t]] = course.next[t]
+    else:
+        course.head[course.via[t]] = course.next[t]
+    if course.next[t] >= 0:
+        course.before[course.next[t]] = course.before[t]
+    course.via[t], course.came_s[t] = -1, NEVER
+
+
+def ready_s(at: int, case: Case, course: Course) -> float:
+    """From when on a node has what it sends of a chunk, seconds."""
+    came_s: float = course.came_s[at]
+    if case.source[at]:
+        came_s = NEVER if course.missing[at] else course.came_s[len(case.source) + at]
+    return came_s
+
+
+def run(count: int, ways: Ways, case: Case, course: Course, free_s: Float64, scale_s: float) -> tuple[float, float]:
+    """Start each message as early as possible, in their order.
+
+    Returns:
+        The lateness, in which late copies count most, and the completion; ``NEVER`` where something is sent before it
+        has come.
+    """
+    nodes, copies = len(ways.out_offsets) - 1, len(case.source)
+    free_s[:] = 0.0
+    course.missing[:] = case.children
+    course.came_s[copies:] = 0.0
+    late, completion_s = 0.0, 0.0
+    for k in range(count):
+        m = course.order[k]
+        p = course.way[m]
+        start_s, size, wanted = 0.0, 0.0, 0
+        t = course.head[m]
+        while t >= 0:
+            if t < copies:
+                c = t // nodes
+                start_s = max(start_s, ready_s(c * nodes + ways.src[p], case, course))
+                size += case.size[c] if t - c * nodes == ways.dst[p] else 0.0
+                wanted += case.wanted[t]
+            else:
+                at = t - copies
+                c = at // nodes
+                start_s = max(start_s, NEVER if course.missing[at] else course.came_s[t])
+                size += case.size[c] if at - c * nodes == ways.src[p] else 0.0
+            t = course.next[t]
+        if start_s >= NEVER:
+            return NEVER, NEVER
+        takes_s = duration_s(p, size, ways)
+        for i in range(ways.offsets[p], ways.offsets[p + 1]):
+            start_s = max(start_s, free_s[ways.links[i]] - ways.late_s[i])
+        for i in range(ways.offsets[p], ways.offsets[p + 1]):
+            free_s[ways.links[i]] = start_s + ways.late_s[i] + takes_s
+        course.start_s[m], course.end_s[m] = start_s, start_s + takes_s
+        came_s = start_s + takes_s + ways.latency_s[p]
+        t = course.head[m]
+        while t >= 0:
+            if t < copies:
+                course.came_s[t] = came_s
+            else:
+                at = (t - copies) // nodes * nodes + ways.dst[p]
+                course.missing[at] -= 1
+                course.came_s[copies + at] = max(course.came_s[copies + at], came_s)
+            t = course.next[t]
+        if wanted:
+            completion_s = max(completion_s, came_s)
+            part = came_s / scale_s
+            for _ in range(4):
+                part *= part
+            late += wanted * part
+    return late, completion_s
+
+
+def duration_s(p: int, size: float, ways: Ways) -> float:
+    """How long a message keeps the links of its way, seconds."""
+    takes_s = 0.0
+    for i in range(ways.offsets[p], ways.offsets[p + 1]):
+        e = ways.links[i]
+        takes_s = max(takes_s, ways.message_s[e] + size * ways.per_byte[e])
+    return takes_s
+
+
+def sort_by_start(count: int, course: Course) -> None:
+    """Sort messages by start; most are sorted already."""
+    order, start_s = course.order, course.start_s
+    for i in range(1, count):
+        m, j = order[i], i - 1
+        while j >= 0 and start_s[order[j]] > start_s[m]:
+            order[j + 1] = order[j]
+            j -= 1
+        order[j + 1] = m
+
+
+def list_by_links(count: int, ways: Ways, course: Course, slots: Slots) -> None:
+    """List the messages of each way and of each link."""
+    of_way, of_link = slots.of_way, slots.of_link
+    of_way[:], of_link[:] = 0, 0
+    for k in range(count):
+        p = course.way[course.order[k]]
+        of_way[p] += 1
+        for i in range(ways.offsets[p], ways.offsets[p + 1]):
+            of_link[ways.links[i]] += 1
+    for p in range(len(of_way) - 1):
+        of_way[p + 1] += of_way[p]
+    for e in range(len(of_link) - 1):
+        of_link[e + 1] += of_link[e]
+    for k in range(count - 1, -1, -1):
+        m = course.order[k]
+        p = course.way[m]
+        of_way[p] -= 1
+        slots.way_messages[of_way[p]] = m
+        for i in range(ways.offsets[p], ways.offsets[p + 1]):
+            e = ways.links[i]
+            of_link[e] -= 1
+            slots.link_messages[of_link[e]], slots.hop[of_link[e]] = m, i
+
+
+def gap_s(p: int, from_s: float, takes_s: float, ways: Ways, course: Course, slots: Slots) -> float:
+    """The first moment from which all links of a way are free for so long, seconds."""
+    start_s, moved = from_s, True
+    while moved:
+        moved = False
+        for i in range(ways.offsets[p], ways.offsets[p + 1]):
+            e, late_s = ways.links[i], ways.late_s[i]
+            for j in range(slots.of_link[e], slots.of_link[e + 1]):
+                m, other_s = slots.link_messages[j], ways.late_s[slots.hop[j]]
+                if course.end_s[m] + other_s <= (start_s + late_s) * ROUNDED:
+                    continue
+                if (course.start_s[m] + other_s) * ROUNDED >= start_s + late_s + takes_s:
+                    break
+                start_s, moved = course.end_s[m] + other_s - late_s, True
+    return start_s
