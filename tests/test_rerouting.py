@@ -16,6 +16,7 @@ from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import Unsupported
 from stretto.model.messages import message_count
 from stretto.model.plan import Plan
+from stretto.model.topology import ACCELERATOR, ROUTER, make_topology
 from stretto.planners import run_planner
 from stretto.schedule.rerouting import rerouted
 from stretto.simulate import simulate
@@ -105,6 +106,24 @@ def test_both_speeds_of_the_kernel_give_the_same_plan(monkeypatch):
 def test_a_plan_that_ends_soon_enough_is_left():
     plan = planned(load_topology("torus:3x3?message=20us"), "alltoall", 9_000)
     assert rerouted(plan, STEPS, inf)[0] is None
+
+
+def test_a_plan_that_cannot_end_sooner_stays_as_it_is():
+    plan = planned(load_topology("ring:3?message=20us"), "allreduce", 123_457)
+    assert rerouted(plan, STEPS, 0.0)[0] is None
+
+
+@pytest.mark.parametrize(("kind", "transit"), [(ROUTER, False), (ACCELERATOR, True)])
+def test_chunks_go_by_ranks_alone_though_a_router_that_stores_joins_them_too(kind, transit):
+    """Likewise an accelerator through which routes pass."""
+    around = [(a, b, 1e12, 0.0) for v in range(9) for a, b in ((v, (v + 1) % 9), ((v + 1) % 9, v))]
+    beside = [(a, b, 1e6, 1.0) for v in range(9) for a, b in ((v, 9), (9, v))]
+    net = make_topology(
+        "ring and hub", [ACCELERATOR] * 9 + [kind], around + beside, message_s=[20e-6] * 36,
+        transit=[False] * 9 + [transit],
+    )  # fmt: skip
+    found = improved(planned(net, "alltoall", 9_000, ranks=list(range(9))))
+    assert not np.isin(9, np.concatenate((found.src, found.dst.values)))
 
 
 def test_fewer_steps_are_taken_where_fewer_are_allowed():

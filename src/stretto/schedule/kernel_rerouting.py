@@ -32,7 +32,7 @@ Int64 = NDArray[np.int64]
 Float64 = NDArray[np.float64]
 
 AS_GOOD, BETTER = 1 + 1e-12, 1 - 1e-9
-"""Times the least lateness, up to which another one is as good, and up to which it is better."""
+"""Times the least lateness, or the completion, up to which another one is as good, and up to which it is better."""
 
 SLACK = 0.03
 """Share of the least lateness by which routes that are kept may make it worse, so that others find room."""

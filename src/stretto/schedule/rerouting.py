@@ -27,6 +27,7 @@ from ..simulate import delays_of, simulate
 from . import kernel_courses, kernel_rerouting
 from .cutting import messages_cost
 from .kernel_courses import NEVER
+from .kernel_rerouting import BETTER
 from .moments import ends
 from .pipes import build_network
 from .trees import divide
@@ -81,7 +82,7 @@ def rerouted(plan: Plan, steps: float, enough_s: float) -> tuple[Plan | None, fl
         if not found.may_be_halved or best.end_s <= enough_s or spent >= steps:
             break
         course = found.halved()
-    return None if best is None or best.end_s >= before_s else best.plan(), spent
+    return None if best is None or best.end_s >= before_s * BETTER else best.plan(), spent
 
 
 def _in_turn(course: _Course, steps: float, enough_s: float) -> tuple[_Course | None, float]:
@@ -352,7 +353,8 @@ def _ways_of(plan: Plan, first: Int64, place: Int64) -> tuple[_Ways, Int64]:
         for k in first.tolist()
     ]  # fmt: skip
     pipes = build_network(net, float(plan.workload.chunk_bytes.mean()), True, float(net.link_count))
-    for p in range(len(pipes.src)):
+    # neither to routers that store nor to accelerators through which routes pass
+    for p in np.flatnonzero((place[pipes.src] >= 0) & (place[pipes.dst] >= 0)).tolist():
         own = slice(pipes.hops.offsets[p], pipes.hops.offsets[p + 1])
         add(
             int(pipes.src[p]), [int(pipes.dst[p])], pipes.hops.values[own].tolist(), pipes.late_s[own],
