@@ -15,9 +15,10 @@ from stretto.model.targets import TARGETS
 from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
 from stretto.model.variants import with_messages
 from stretto.planners import run_planner
+from stretto.planners.fixed import hierarchical
 from stretto.planners.fixed.hierarchical import BETWEEN_SERVERS, FROM_ROOT, ROOTED, SPREAD_AT_ONCE
 from stretto.planners.fixed.multicasts import branching
-from stretto.planners.fixed.planner import plan_algorithm
+from stretto.planners.fixed.planner import Ways, plan_algorithm
 from stretto.planners.fixed.servers import gateways, server_labels
 from stretto.planners.registry import Request
 from stretto.schedule.by_servers import AT_ONCE, Gateways
@@ -168,6 +169,25 @@ def test_large_data_crosses_at_full_speed_though_messages_cost_senders():
     plan, alone = (run_planner(name, *case, effort="normal", target=TARGETS["torch"]) for name in ("auto", "greedy"))
     assert verify(plan).ok and plan.meta["chosen"] == "hierarchical"
     assert simulate(plan).completion_s < 0.97 * simulate(alone).completion_s
+
+
+@pytest.mark.parametrize(("most", "lanes"), [(30, 3), (64, 8), (1_000, 8)])
+@pytest.mark.parametrize("root", [0, 6])
+def test_among_many_ranks_data_is_cut_into_fewer_blocks(most, lanes, root, monkeypatch):
+    monkeypatch.setattr(hierarchical, "MOST_COPIES", most)
+    net = with_messages(load_topology("star:8"), MESSAGE_S)
+    c = make_collective("broadcast", net, 16_000_000, root=root)
+    every = list(hierarchical._algorithms(net, c, Ways(net)))
+    assert max(algorithm.blocks(c.kind, 8, 16_000_000) for algorithm in every) == lanes
+    for algorithm in every:
+        assert verify(plan_algorithm(algorithm, Request(net, Workload((c,))))).ok, algorithm
+
+
+def test_a_switch_of_many_ranks_copies_no_blocks_of_each_at_once(monkeypatch):
+    monkeypatch.setattr(hierarchical, "MOST_DIRECT", 7)
+    net = with_messages(load_topology("star:8"), MESSAGE_S)
+    (algorithm,) = hierarchical._algorithms(net, make_collective("broadcast", net, 16_000_000), Ways(net))
+    assert algorithm.summary == "by 8 gateways of each server, dissemination inside"
 
 
 def test_lanes_may_lead_one_way():

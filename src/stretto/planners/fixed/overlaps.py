@@ -52,7 +52,8 @@ def overlaps(request: Request, ways: Ways, algorithms: Sequence[Algorithm], with
 
 
 def _candidates(topology: Topology, c: Collective, algorithms: Sequence[Algorithm]) -> Iterator[Candidate]:
-    network = build_network(topology.delayed, float(c.size_bytes), True, 0.0)
+    work = float(len(topology.accelerators)) * topology.link_count
+    network = build_network(topology.delayed, float(c.size_bytes), True, work)
     labels = server_labels(topology, network, c.ranks)
     for algorithm in algorithms:
         nodes = algorithm.nodes(c.ranks)
