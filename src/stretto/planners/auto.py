@@ -358,10 +358,13 @@ class _Case:
     def _turn(self, entry: Entry, candidate: Candidate) -> _Turn:
         steps = candidate.steps(self.request)
         leads = candidate.leads and steps <= OVER_BUDGET * self.budget.steps
+        rooted = any(c.traits.rooted for c in self.request.workload.collectives)
+        # one message to all, through switches that copy, may be best of what comes from one root
+        few_messages = candidate.few_messages and not rooted
         places = (
             candidate.collectives_from > 1,
             leads and candidate.by_ranks,
-            leads and (candidate.fills_links or candidate.few_messages) and self.wide,
+            leads and (candidate.fills_links or few_messages) and self.wide,
             not candidate.leads and steps <= EARLY_SHARE * self.budget.steps,
             leads and candidate.few_messages,
             leads and not candidate.fills_links and steps <= REQUIRED_TIMES * self.budget.steps,
@@ -370,7 +373,6 @@ class _Case:
         )
         share = (FILLING_SHARE if candidate.fills_links else SPLIT_SHARE) if candidate.counts else 1.0
         # where latency or messages decide, searches may find what plans alike for all ranks are not
-        rooted = any(c.traits.rooted for c in self.request.workload.collectives)
         fits = self.wide and not (rooted and messages_cost(self.request.topology))
         suffices = leads and (fits or not candidate.by_ranks)
         tight = self.wide and share_of_bytes(self.request.topology, self.request.workload) >= BYTES_ALONE
