@@ -82,8 +82,8 @@ def test_a_fast_link_that_messages_from_slow_links_share_is_busy_for_each_of_the
     )  # fmt: skip
     assert verify(plan).ok
     assert simulate(plan).completion_s == pytest.approx(count * 2.1e-6, rel=1e-9)
-    # ranks could collect from each other first, and send several pieces in a message
-    assert 3 * 2e-6 < max(b.seconds for b in bounds(net, plan.workload)) < 3 * 2.2e-6
+    # ranks could collect from each other first: two send their piece at once, and two send two pieces after 3 us
+    assert 3 * 2e-6 < max(b.seconds for b in bounds(net, plan.workload)) < 2 * 2.1e-6 + 2 * 2.2e-6
 
 
 def test_messages_that_overlap_in_their_cost_are_found():
