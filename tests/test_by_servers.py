@@ -46,6 +46,16 @@ def cluster(servers, rails=1, copies=False):
     return net if copies else replace(net, replicates=np.zeros(net.node_count, dtype=bool))
 
 
+def random_cluster(seed):
+    """What draws it, the network, and two thirds of its accelerators. Switches copy if the seed is even."""
+    rng = np.random.default_rng(seed)
+    rails = int(rng.integers(1, 4))
+    sizes = rng.integers(rails, 6, int(rng.integers(2, 6)))
+    servers = [[int(n), rng.permutation(n)[: rng.integers(rails, n + 1)].tolist()] for n in sizes]
+    net = cluster(servers, rails, copies=seed % 2 == 0)
+    return rng, net, np.sort(rng.permutation(net.accelerators)[: max(3, len(net.accelerators) * 2 // 3)])
+
+
 def planned(net, kind, size=64_000, planner="hierarchical", **how):
     plan = run_planner(planner, net, Workload((make_collective(kind, net, size, **how),)), effort="normal")
     assert verify(plan).ok, verify(plan)
@@ -117,12 +127,7 @@ def test_accelerators_outside_the_collective_carry_on_what_their_rail_brings(kin
 @pytest.mark.parametrize("kind", BETWEEN_SERVERS)
 @pytest.mark.parametrize("seed", range(6))
 def test_all_layouts_of_random_clusters_make_right_plans(kind, seed):
-    rng = np.random.default_rng(seed)
-    rails = int(rng.integers(1, 4))
-    sizes = rng.integers(rails, 6, int(rng.integers(2, 6)))
-    servers = [[int(n), rng.permutation(n)[: rng.integers(rails, n + 1)].tolist()] for n in sizes]
-    net = cluster(servers, rails, copies=seed % 2 == 0)
-    ranks = np.sort(rng.permutation(net.accelerators)[: max(3, len(net.accelerators) * 2 // 3)])
+    _, net, ranks = random_cluster(seed)
     tried = 0
     for some in (None, ranks.tolist()):
         _, layouts = found(net, some)
@@ -139,12 +144,7 @@ def test_all_layouts_of_random_clusters_make_right_plans(kind, seed):
 @pytest.mark.parametrize("kind", ROOTED)
 @pytest.mark.parametrize("seed", range(4))
 def test_all_layouts_of_random_clusters_make_right_plans_from_and_to_any_root(kind, seed):
-    rng = np.random.default_rng(seed)
-    rails = int(rng.integers(1, 4))
-    sizes = rng.integers(rails, 6, int(rng.integers(2, 6)))
-    servers = [[int(n), rng.permutation(n)[: rng.integers(rails, n + 1)].tolist()] for n in sizes]
-    net = cluster(servers, rails, copies=seed % 2 == 0)
-    ranks = np.sort(rng.permutation(net.accelerators)[: max(3, len(net.accelerators) * 2 // 3)])
+    rng, net, ranks = random_cluster(seed)
     for some in (None, ranks.tolist()):
         root = int(rng.integers(len(net.accelerators) if some is None else len(some)))
         work = Workload((make_collective(kind, net, 6_000, ranks=some, root=root),))
