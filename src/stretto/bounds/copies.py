@@ -20,8 +20,8 @@ the first chunk can have come to e, none ends later than it did. So V is the mos
 one counts as if it ended when it could have, had it begun no sooner than its own chunk can have come.
 
 Between two switches messages may cost nothing, m_e = 0, and those of many nodes share e. None of them ends before the
-cost of a link to a switch has passed, too: each begins at a node that stores. What is sent before the last bytes of a
-message counts at most as if it were told as it passes, in a time dt as b_e N_e(T - t, 0) dt.
+cost of a link to a switch has passed, too: each begins at a node that stores. What crosses counts at most as if it were
+told as it passes, in a time dt as b_e N_e(T - t, 0) dt.
 
 V is found by dynamic programming over time. Sizes and times are rounded so that V is never too small: a message of a
 size between two steps counts as many bytes as the larger one, and takes as long as the smaller one; a time is cut to
@@ -270,7 +270,7 @@ class _Told:
     """N_e times the size of a message, by the steps of time that are left."""
 
     step_s: float
-    worth: Float64  # float64[steps, sizes, links into the set], bytes x ranks
+    worth: Float64  # float64[steps, sizes, links into the set], bytes x ranks; 0 where messages cost nothing
     room: Int64  # int64[sizes, links into the set], steps
     begin_s: Float64  # float64[sizes, links into the set]
     elsewhere: Int64  # int64[links into the set], steps; 0 where messages cost there
@@ -291,10 +291,9 @@ class _Told:
                 if ago <= case.steps:
                     served[ago:, :, e] = np.maximum(served[ago:, :, e], number[: case.steps + 1 - ago, :, k])
         elsewhere = whole_steps(np.where(case.free, case.elsewhere_s, 0.0), step_s, case.steps)
-        step_bytes = case.net.bandwidth[case.entering] * step_s
-        bytes_ = np.where(case.free, room * step_bytes, case.size[1:, None])
-        passing = np.where(case.free, step_bytes, 0.0) * served[:, 0]
-        return cls(step_s, bytes_ * served, room, case.begin_s, elsewhere, passing)
+        worth = np.where(case.free, 0.0, case.size[1:, None]) * served
+        passing = np.where(case.free, case.net.bandwidth[case.entering] * step_s, 0.0) * served[:, 0]
+        return cls(step_s, worth, room, case.begin_s, elsewhere, passing)
 
     def most(self, end_s: float) -> float:
         """The sum of V over all links into the set."""
@@ -302,7 +301,7 @@ class _Told:
         count, links = self.room.shape
         # the most time that can be left when a message begins, and when it ends
         first = steps - whole_steps(self.begin_s, self.step_s, len(self.worth))
-        ended = first - self.room - self.elsewhere
+        ended = first - self.room
         best = np.zeros((steps + 1, links))
         rows, columns = np.arange(count)[:, None], np.arange(links)
         begins, ends = first.max(axis=0), (first - self.elsewhere).max(axis=0)
@@ -311,7 +310,7 @@ class _Told:
             after = left - self.room
             end = np.minimum(after, ended)
             value = best[np.maximum(after, 0), columns] + self.worth[np.maximum(end, 0), rows, columns]
-            value[(end < 0) | (left > begins) | (self.room == 0)] = 0.0
+            value[(end < 0) | (left > begins)] = 0.0
             best[left] = np.maximum(best[left - 1] + passing, value.max(axis=0))
         return float(best[steps].sum())
 
