@@ -170,7 +170,7 @@ def thresholds(values: Float64, count: int) -> list[float]:
 
 @cache
 def _ranks(values: int, count: int) -> Int64:
-    """int64[count]: indexes from the first to the last of so many values in order, evenly apart."""
+    """int64[count]: places in a sorted list of ``values`` numbers, evenly apart, the first and the last among them."""
     return np.rint((values - 1) * np.linspace(0.0, 1.0, count)).astype(np.int64)
 
 
