@@ -158,7 +158,7 @@ class _Run:
         costly = [part for part in self.parts if part[2]]
         free = slice(costly[-1][1] if costly else 0, entries)
         room = np.arange(steps + 2) * self.step_s - self.places.message_s[:, None]
-        room *= self.places.bandwidth[:, None]  # bytes of a message that takes so many steps
+        room *= self.places.bandwidth[:, None]  # bytes of a message, by the steps that it takes
         left = np.zeros((entries, steps))  # P
         shown, counted = np.zeros((entries, steps)), np.zeros((entries, steps))  # F(x - d), C(x - d)
         had = np.zeros((steps, len(own)))

@@ -9,8 +9,8 @@ Where servers are uneven, or few of their ranks reach other servers, data goes b
 (:mod:`stretto.schedule.by_servers`). Servers are what faster links join, or sites; without any, the grid has one
 dimension. In an AllReduce the last steps of halving may be left out, and whole sums exchanged in their place, which
 takes fewer steps. Of all these algorithms those are planned that end first if one step began after another. A Broadcast
-or Reduce always goes by gateways, a part of the data by each; of its algorithms those are planned that end first if each
-message began when its data is there.
+or Reduce always goes by gateways, a part of the data by each. Of its algorithms those are planned that end first if
+each message began when its data is there.
 """
 
 from __future__ import annotations
