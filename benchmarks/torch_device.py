@@ -3,7 +3,7 @@
 Starts ``--ranks`` processes, which share the GPUs of this machine in turn, as sites of equal size on a network that is
 named (``--sites``), so that plans cross between sites as they would in two datacenters. Where each rank has a GPU of
 its own, ranks of a site use NCCL among themselves, and NCCL alone is measured beside it; where ranks share a GPU, which
-NCCL refuses, the executor moves all through pinned host memory. Every sum is compared with the right one. Prints, for
+NCCL refuses, the executor moves all through pinned host memory, as gloo does, which is measured beside it. Every sum is compared with the right one. Prints, for
 each size, milliseconds by the device's clock from the call until the caller's stream has the result, how long the call
 and ``wait`` kept the host, and CPU seconds of all ranks; writes benchmarks/out/torch_device.json.
 """
@@ -38,6 +38,8 @@ def worker(rank: int, ranks: int, sizes: list[int], repeats: int, folder: Path) 
     groups: dict[str, Any] = {"stretto": None}
     if gpus >= ranks:
         groups["nccl"] = dist.new_group(list(range(ranks)), backend="cpu:stretto,cuda:nccl")
+    else:
+        groups["gloo"] = dist.new_group(list(range(ranks)), backend="gloo")
     rows = []
     for size in sizes:
         for repeat in range(-2, repeats):  # the first two connect, plan, and change to a better plan

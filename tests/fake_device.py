@@ -203,6 +203,16 @@ def on_device(content: torch.Tensor) -> FakeTensor:
     return tensor
 
 
+def made(content: torch.Tensor) -> FakeTensor:
+    """A tensor on the device that has its content at once."""
+    return FakeTensor(content)
+
+
+def delay(stream: Stream, seconds: float) -> None:
+    """Keep a stream busy for a time."""
+    stream.give(lambda: time.sleep(seconds))
+
+
 def content_of(tensor: FakeTensor) -> torch.Tensor:
     """What a tensor has after what the current stream has been given."""
     current().synchronize()

@@ -1,12 +1,13 @@
-"""Collectives and messages of tensors on an accelerator: a fake one, whose streams are threads that take their time.
+"""Collectives and messages of tensors on an accelerator: a GPU where there is one, else a fake one, whose streams are
+threads that take their time.
 
 The ranks are objects of one process. Inside a site gloo moves host memory, as it does for GPUs with STRETTO_INNER=gloo.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
-import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
@@ -16,9 +17,9 @@ from stretto.model.errors import ArgumentError, PeerFailed, Unsupported
 
 torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install 'stretto[torch]'")
 
-import fake_device  # noqa: E402
 from stretto.runtime import segments  # noqa: E402
 
+accelerator = importlib.import_module("cuda_device" if torch.cuda.is_available() else "fake_device")
 dist = torch.distributed
 RANKS = 4
 
@@ -38,7 +39,7 @@ def leave(groups: list) -> None:
 @pytest.fixture(autouse=True, scope="module")
 def device():
     """The device, which any of these tests may be the first of its process to use."""
-    return fake_device.set_up()
+    return accelerator.set_up()
 
 
 @pytest.fixture(scope="module")
@@ -64,15 +65,15 @@ def rows(count: int, dtype=torch.int64) -> list:
 
 
 def put(values: list) -> list:
-    return [fake_device.on_device(v) for v in values]
+    return [accelerator.on_device(v) for v in values]
 
 
 def room(*shape: int, dtype=torch.int64) -> list:
-    return [fake_device.FakeTensor(torch.full(shape, 99, dtype=dtype)) for _ in range(RANKS)]
+    return [accelerator.made(torch.full(shape, 99, dtype=dtype)) for _ in range(RANKS)]
 
 
 def content(tensors: list) -> list:
-    return [fake_device.content_of(t) for t in tensors]
+    return [accelerator.content_of(t) for t in tensors]
 
 
 def equal(tensors: list, expected: list) -> bool:
@@ -118,7 +119,7 @@ def test_every_other_collective_is_right(groups):
     done(g.broadcast([t], rooted("Broadcast", 3)) for g, t in zip(groups, copies))
     assert equal(copies, [every[3]] * RANKS)
     done(g.reduce([t], rooted("Reduce", 2)) for g, t in zip(groups, sums))
-    assert torch.equal(fake_device.content_of(sums[2]), sum(every))
+    assert torch.equal(accelerator.content_of(sums[2]), sum(every))
     lists = [room(n) if r == 1 else [] for r in range(RANKS)]
     done(g.gather([out], [t], rooted("Gather", 1)) for g, out, t in zip(groups, lists, put(every)))
     assert equal(lists[1], every)
@@ -130,7 +131,7 @@ def test_every_other_collective_is_right(groups):
 def test_each_pair_of_ranks_exchanges_as_much_as_it_wants(groups):
     sizes = [[50 * b + 7 * a for b in range(RANKS)] for a in range(RANKS)]  # one is empty
     sent = [[torch.arange(k) + 1000 * a for k in row] for a, row in enumerate(sizes)]
-    came = [[fake_device.FakeTensor(torch.full((sizes[a][b],), 9)) for a in range(RANKS)] for b in range(RANKS)]
+    came = [[accelerator.made(torch.full((sizes[a][b],), 9)) for a in range(RANKS)] for b in range(RANKS)]
     done(g.alltoall(out, put(given)) for g, out, given in zip(groups, came, sent))
     assert all(equal(came[b], [sent[a][b] for a in range(RANKS)]) for b in range(RANKS))
 
@@ -148,19 +149,19 @@ def test_tensors_with_gaps_and_several_at_once(groups):
 def test_wait_lets_the_callers_stream_go_on_and_the_host_at_once(groups, monkeypatch):
     every = rows(10)
     tensors = put(every)
-    streams = [fake_device.Stream() for _ in groups]
+    streams = [accelerator.Stream() for _ in groups]
     works = []
     for g, t, stream in zip(groups, tensors, streams):
-        ready = fake_device.current().record_event()
-        with fake_device.on(stream):  # a stream that is not the one on which the tensor was made
+        ready = accelerator.current().record_event()
+        with accelerator.on(stream):  # a stream that is not the one on which the tensor was made
             stream.wait_event(ready)
             t.mul_(2)
             works.append(g.allreduce([t]))
     for work, t, stream in zip(works, tensors, streams):
-        with fake_device.on(stream):
+        with accelerator.on(stream):
             work.wait()
             t.add_(1)
-            assert torch.equal(fake_device.content_of(t), 2 * sum(every) + 1)
+            assert torch.equal(accelerator.content_of(t), 2 * sum(every) + 1)
 
 
 def test_messages_go_from_device_to_device(groups):
@@ -171,13 +172,13 @@ def test_messages_go_from_device_to_device(groups):
         for work in (g.recv([got[r]], (r + 1) % RANKS, 5), g.send([t], (r - 1) % RANKS, 5))
     )
     assert equal(got, every[1:] + every[:1])
-    (before,), busy = room(300)[:1], fake_device.Stream()
-    with fake_device.on(busy):
-        busy.give(lambda: time.sleep(0.05))
+    (before,), busy = room(300)[:1], accelerator.Stream()
+    with accelerator.on(busy):
+        accelerator.delay(busy, 0.05)
         before.copy_(got[0])  # the stream has not done that yet when the next message comes
         anyone = groups[0].recv_anysource([got[0]], 6)
     groups[3].send(put(every)[:1], 0, 6).wait()
-    with fake_device.on(busy):
+    with accelerator.on(busy):
         anyone.wait()
         assert anyone._source_rank() == 3 and equal([got[0], before], [every[0], every[1]])
 
@@ -189,15 +190,15 @@ def test_an_input_is_overwritten_only_when_it_has_been_copied_to_the_host(monkey
     done(g.allreduce([t]) for g, t in zip(ranks, put(every)))
     tensors = put(every)
     slow = ranks[0]._serving.accelerator(tensors[0])._staging._stream
-    slow.give(lambda: time.sleep(0.1))  # the other rank's numbers are here long before these have left
+    accelerator.delay(slow, 0.1)  # the other rank's numbers are here long before these have left
     done(g.allreduce([t]) for g, t in zip(ranks, tensors))
     assert equal(tensors, [sum(every)] * 2)
     leave(ranks)
 
 
-def test_what_does_not_fit_is_refused_before_a_byte_moves(groups):
+def test_what_does_not_fit_is_refused_before_a_byte_moves(groups, device):
     (t,) = put(rows(4)[:1])
-    with pytest.raises(ArgumentError, match="must be on one device, found fake:0 and cpu"):
+    with pytest.raises(ArgumentError, match=f"must be on one device, found {device} and cpu"):
         groups[0]._allgather_base(torch.empty(16, dtype=torch.int64), t)
     with pytest.raises(Unsupported, match=r"tensors on meta: PyTorch has no such accelerator"):
         groups[0].allreduce([torch.empty(3, device="meta")])
@@ -241,17 +242,18 @@ def test_each_type_of_devices_has_the_backend_that_the_program_names(device, tmp
     import stretto.torch
 
     monkeypatch.setenv("STRETTO_TOPOLOGY", "")
+    name = device.type
     for config, on_cpu, on_device in (
-        ("cpu:stretto,fake:gloo", "stretto", "gloo"),
-        ("fake:gloo,cpu:stretto", "stretto", "gloo"),
-        ("cpu:gloo,fake:stretto", "gloo", "stretto"),
-        ("cpu:stretto,fake:stretto", "stretto", "stretto"),
+        (f"cpu:stretto,{name}:gloo", "stretto", "gloo"),
+        (f"{name}:gloo,cpu:stretto", "stretto", "gloo"),
+        (f"cpu:gloo,{name}:stretto", "gloo", "stretto"),
+        (f"cpu:stretto,{name}:stretto", "stretto", "stretto"),
     ):
         dist.init_process_group(config, store=dist.HashStore(), rank=0, world_size=1)
         try:
             group = dist.group.WORLD
             assert isinstance(group, stretto.torch.StrettoGroup)
-            assert sorted(d.type for d in group._device_types) == ["cpu", "fake"]
+            assert sorted(d.type for d in group._device_types) == ["cpu", name]
             served = {"stretto": stretto.torch.StrettoGroup, "gloo": dist.ProcessGroupGloo}
             assert isinstance(group._get_backend(torch.device("cpu")), served[on_cpu])
             assert isinstance(group._get_backend(device), served[on_device])
@@ -264,7 +266,7 @@ def test_each_type_of_devices_has_the_backend_that_the_program_names(device, tmp
             checkpoint.async_save(saved, checkpoint_id=folder).result()
             checkpoint.load(loaded, checkpoint_id=folder)
             assert torch.equal(loaded["weight"], saved["weight"])
-            assert {d.type for d in dist.new_group([0])._device_types} == {"cpu", "fake"}
+            assert {d.type for d in dist.new_group([0])._device_types} == {"cpu", name}
         finally:
             dist.destroy_process_group()
 
@@ -273,10 +275,10 @@ def test_a_backend_that_is_not_there_is_refused_at_its_first_use(monkeypatch):
     import stretto.torch  # noqa: F401
 
     monkeypatch.setenv("STRETTO_TOPOLOGY", "")
-    dist.init_process_group("cpu:stretto,fake:xccl", store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group(f"cpu:stretto,{accelerator.NAME}:xccl", store=dist.HashStore(), rank=0, world_size=1)
     try:
         with pytest.raises(Unsupported, match="this PyTorch cannot make a group of the backend 'xccl'"):
-            dist.all_reduce(fake_device.on_device(torch.ones(3)))
+            dist.all_reduce(accelerator.on_device(torch.ones(3)))
     finally:
         dist.destroy_process_group()
 
@@ -314,9 +316,9 @@ def test_a_batch_of_messages_is_one_operation_of_a_backend_beside(monkeypatch):
     import stretto.torch  # noqa: F401
 
     monkeypatch.setenv("STRETTO_TOPOLOGY", "")
-    dist.Backend.register_backend("recorder", Recorder, devices=["fake"])
-    dist.init_process_group("cpu:stretto,fake:recorder", store=dist.HashStore(), rank=0, world_size=1)
-    tensor = fake_device.on_device(torch.ones(3))
+    dist.Backend.register_backend("recorder", Recorder, devices=[accelerator.NAME])
+    dist.init_process_group(f"cpu:stretto,{accelerator.NAME}:recorder", store=dist.HashStore(), rank=0, world_size=1)
+    tensor = accelerator.on_device(torch.ones(3))
     batch = [dist.P2POp(dist.isend, tensor, 0, tag=4), dist.P2POp(dist.irecv, tensor, 0, tag=5)]
     assert dist.batch_isend_irecv(batch) == ["work"]
     recorder = dist.group.WORLD._get_backend(tensor.device)
