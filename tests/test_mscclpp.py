@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from mscclpp_executor import check_loads, execute
-from stretto.formats import exporters
+from stretto.formats import Size, exporters
+from stretto.formats.mscclpp_in import referee
+from stretto.formats.mscclpp_json import read_program
 from stretto.formats.steps import parts_of
 from stretto.model.collective import Workload, make_collective
-from stretto.model.errors import Unsupported
+from stretto.model.errors import Fault, Unsupported
 from stretto.model.targets import TARGETS
 from stretto.planners import run_planner
 from stretto.simulate import simulate
@@ -47,6 +50,23 @@ def test_the_plan_computes_its_collective(net, kind, planner, tmp_path):
             "alltoall": lambda r=r: np.concatenate([i[r * k : (r + 1) * k] for i in inputs]),
         }[kind]()
         np.testing.assert_array_equal(output, wanted)
+
+
+@pytest.mark.parametrize("net", ["star:4", "sites:2,2"])
+@pytest.mark.parametrize("kind", ["allgather", "reducescatter", "allreduce"])
+@pytest.mark.parametrize("planner", ["shortest-path", "ring"])
+def test_notes_allow_one_buffer_where_the_addresses_of_the_executor_are_right_in_one(net, kind, planner, tmp_path):
+    topology = load_topology(net)
+    path = str(tmp_path / "plan.json")
+    workload = Workload((make_collective(kind, topology, 4 << 20),))
+    notes = exporters()["mscclpp"].write(simulate(run_planner(planner, topology, workload)), path)
+    try:
+        referee(replace(read_program(path), inplace=True), path, Size(4 << 20, None))
+        right = True
+    except Fault:
+        right = False
+    assert ("input and output may be one buffer" in notes) == right
+    assert right == (net != "sites:2,2" or kind != "allgather"), "the executor adds no offset to sources of ports"
 
 
 @pytest.mark.parametrize(("kind", "net"), [("broadcast", "dgx1"), ("reduce", "dgx1"), ("alltoall", "star:20")])

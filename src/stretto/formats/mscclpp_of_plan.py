@@ -59,7 +59,7 @@ def plan_of(timeline: Timeline, sizes: tuple[int, int] | None = None) -> tuple[E
             _heed(finding, lanes, made, staged, flushed)
         if len(staged) + len(flushed) == before:
             break
-    in_place = proof.holds and prove(replace(made, inplace=True)).holds
+    in_place = proof.holds and not _misplaced(made) and prove(replace(made, inplace=True)).holds
     copies = _copies(made, plan)
     if copies > 1:
         made = copied(made, copies)
@@ -127,6 +127,22 @@ def _heed(
                     staged.add(key)
                 if op.via == PORT:
                     flushed.add(key)
+
+
+def _misplaced(made: ExecutionPlan) -> bool:
+    """Whether MSCCL++ would miss the place of a part, if input and output were one buffer.
+
+    The input of an AllGather and the output of a ReduceScatter then begin at another place on each rank. The executor
+    adds the place of the rank that acts to addresses in the memory of others, and none to sources of ports
+    (constSrcOffset in execution_plan.cc).
+    """
+    part = {"allgather": "i", "reducescatter": "o"}.get(made.collective)
+    for rank, gpu in enumerate(made.gpus):
+        for op in (op for block in gpu.blocks for op in block):
+            missed = [chunks for chunks in (*op.src, *op.dst) if chunks.rank != rank or op.via == PORT]
+            if any(chunks.buffer == part for chunks in missed):
+                return True
+    return False
 
 
 def _copies(made: ExecutionPlan, plan: Plan) -> int:
