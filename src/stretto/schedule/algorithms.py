@@ -1,21 +1,21 @@
 """Fixed algorithms: patterns of steps that carry out a collective, blind to the topology.
 
-In a *step* every rank sends to at most one rank and receives from at most one; who sends to whom is a *pairing*. An
+In a *step* every rank sends to at most one rank and receives from at most one (but for :mod:`.dissemination`, to a few
+and from as many); who sends to whom is a *pairing*. An
 algorithm cuts each piece of the collective into *blocks*, and says for each step which blocks go from which rank to
 which, and whether they are copied or summed. :func:`lower` makes transfers of that. Each has the number of its step as
 its ``group``, and depends on the earlier writes to what it sends or overwrites, and on nothing else.
 
 Ring: Patarasuk, Yuan 2009. Recursive doubling: Thakur, Rabenseifner, Gropp 2005. Halving and
 doubling: Rabenseifner 2004, with distances that double (SWOT, figure 3: 1, 2, 4, ...). AllToAll:
-pairwise exchange, and Bruck et al. 1997 without its local rotations, which chunks do not need; its
-AllGather for any number of ranks with distances that halve, so that most is sent to near ranks. All
+pairwise exchange, and those of :mod:`.dissemination`. All
 pairs: the pairwise exchange of sums of Thakur, Rabenseifner, Gropp 2005, and its reverse. Binomial trees: there, too.
 Two trees: Sanders, Speck, Träff 2009, in :mod:`.two_trees`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -26,6 +26,7 @@ from ..model.chunks import cut
 from ..model.collective import Workload
 from ..model.kinds import BY_NAME
 from ..model.plan import COPY, REDUCE
+from .dissemination import MOST_RADIX, Copies, bruck, exchanges, halving_gather
 from .two_trees import descent, slice_count
 
 
@@ -98,8 +99,8 @@ def lower(algorithm: Algorithm, workload: Workload) -> Lowered:
         chunks = c.chunk_count // len(c.piece_bytes)
         fine = cut(c, algorithm.blocks(c.kind, n, piece) * chunks)
         steps = algorithm.steps(c.kind, n, piece, max(c.root, 0))
-        chunk, src, dst, step, op = _rows(steps, chunks)
         nodes = algorithm.nodes(fine.ranks)
+        chunk, src, dst, step, op = _rows(steps, chunks, len(nodes))
         waits = _dependencies(chunk, src, dst, step, op, len(nodes))
         columns.append((chunk + chunks_before, nodes[src], nodes[dst], step + steps_before, op))
         depends.append(waits.with_values(waits.values + rows_before))
@@ -114,11 +115,11 @@ def lower(algorithm: Algorithm, workload: Workload) -> Lowered:
     )
 
 
-def _rows(steps: list[Step], chunks: int) -> list[Int64]:
-    """chunk, src, dst (ranks), step and op of each transfer, by step, sender and chunk."""
+def _rows(steps: list[Step], chunks: int, ranks: int) -> list[Int64]:
+    """chunk, src, dst (ranks), step and op of each transfer, by step, sender, distance to the receiver and chunk."""
     parts = []
     for number, step in enumerate(steps):
-        order = np.lexsort((step.block, step.src))
+        order = np.lexsort((step.block, (step.dst - step.src) % ranks, step.src))
         rows = np.repeat(order, chunks)
         chunk = step.block[rows] * chunks + np.tile(np.arange(chunks), len(order))
         parts.append((chunk, step.src[rows], step.dst[rows], np.full(len(rows), number), np.full(len(rows), step.op)))
@@ -232,29 +233,6 @@ def _direct_gather(n: int, blocks: int) -> list[Step]:
     return [Step(v, v, (v + s) % n, COPY) for s in range(1, n)]
 
 
-def _bruck(n: int, blocks: int) -> list[Step]:
-    """Step s: a block goes on to rank + 2^s if its distance from origin to goal, in binary, has bit s set."""
-    origin, way = (a.ravel() for a in np.meshgrid(np.arange(n), np.arange(n), indexing="ij"))
-    steps = []
-    for s in range((n - 1).bit_length()):
-        moves = way >> s & 1 == 1
-        a, r = origin[moves], way[moves]
-        v = (a + (r & ((1 << s) - 1))) % n
-        steps.append(Step(a * n + (a + r) % n, v, (v + (1 << s)) % n, COPY))
-    return steps
-
-
-def _halving_gather(n: int, blocks: int) -> list[Step]:
-    """Step s of L: rank v has the blocks v + k 2^(L - s), and gets those half way between from v + 2^(L - s - 1)."""
-    steps = []
-    for stride in (1 << s for s in reversed(range((n - 1).bit_length()))):
-        count = -(-n // stride)  # blocks that a rank has after this step
-        sent = np.arange(count // 2) * 2 * stride
-        v, further = (a.ravel() for a in np.meshgrid(np.arange(n), sent, indexing="ij"))
-        steps.append(Step((v + further) % n, v, (v - stride) % n, COPY))
-    return steps
-
-
 def _two_trees(n: int, blocks: int) -> list[Step]:
     """Sums go up both trees (the steps down, backwards), then results go down."""
     down = descent(n, blocks // 2)
@@ -280,6 +258,10 @@ def _binomial_scatter(n: int, blocks: int) -> list[Step]:
         to = piece - (piece & (distance - 1))
         steps.append(Step(piece, to - distance, to, COPY))
     return steps
+
+
+def _steps(copies: Callable[[int], list[Copies]]) -> Callable[[int, int], list[Step]]:
+    return lambda n, blocks: [Step(*each, COPY) for each in copies(n)]
 
 
 def _backwards(steps: Callable[[int, int], list[Step]], op: int) -> Callable[[int, int], list[Step]]:
@@ -352,21 +334,42 @@ BRUCK = Algorithm(
     "bruck",
     "Blocks travel by powers of two: few steps, more bytes",
     "Bruck, Ho, Kipnis, Upfal and Weathersby, IEEE TPDS 1997",
-    {"alltoall": _bruck},
+    {"alltoall": _steps(bruck(2))},
 )
 
-DISSEMINATION = Algorithm(
-    "dissemination",
-    "Exchange with ranks at distances that double, then halve, among any number of ranks",
-    "Bruck, Ho, Kipnis, Upfal and Weathersby, IEEE TPDS 1997",
-    {
-        "allgather": _halving_gather,
-        "reducescatter": _backwards(_halving_gather, REDUCE),
-        "allreduce": lambda n, blocks: _backwards(_halving_gather, REDUCE)(n, blocks) + _halving_gather(n, blocks),
-        "alltoall": _bruck,
-    },
-    _a_block_a_rank,
-)
+
+def dissemination(radix: int) -> Algorithm:
+    """Exchanges at distances that are powers of a radix. The larger it is, the fewer steps there are, of more messages."""
+    gather = _steps(halving_gather(radix))
+    scatter = _backwards(gather, REDUCE)
+    return Algorithm(
+        f"dissemination-{radix}" if radix > 2 else "dissemination",
+        f"Exchange with ranks at distances that are powers of {radix}, among any number of ranks",
+        "Bruck, Ho, Kipnis, Upfal and Weathersby, IEEE TPDS 1997",
+        {
+            "allgather": gather,
+            "reducescatter": scatter,
+            "allreduce": lambda n, blocks: scatter(n, blocks) + gather(n, blocks),
+            "alltoall": _steps(bruck(radix)),
+        },
+        _a_block_a_rank,
+    )
+
+
+DISSEMINATION = dissemination(2)
+
+
+def exchange(factors: Sequence[int]) -> Algorithm:
+    """AllReduce by exchanges of whole sums in groups of so many ranks, step after step."""
+    groups = " and ".join(map(str, factors))
+
+    def steps(n: int, blocks: int) -> list[Step]:
+        return [Step(*each, REDUCE) for each in exchanges(factors)(n)]
+
+    return Algorithm(
+        "exchange", f"Exchange everything in groups of {groups}", RECURSIVE_DOUBLING.paper, {"allreduce": steps}
+    )
+
 
 TWO_TREES = Algorithm(
     "two-trees",
@@ -392,5 +395,5 @@ ALGORITHMS = {
     a.name: a for a in (RING, RECURSIVE_DOUBLING, RABENSEIFNER, TWO_TREES, PAIRWISE, BRUCK, ALL_PAIRS, BINOMIAL)
 }
 
-WHERE_MESSAGES_COST = ALGORITHMS | {DISSEMINATION.name: DISSEMINATION}
+WHERE_MESSAGES_COST = ALGORITHMS | {a.name: a for a in map(dissemination, range(2, MOST_RADIX + 1))}
 """These, and what pays where a step sends several blocks in one message."""

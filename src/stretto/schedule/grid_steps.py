@@ -85,7 +85,9 @@ def on_grid(kind: str, dims: Sequence[int], rank: Int64, parts: int, line: str |
     return Phased(made, after, np.array(dimension))
 
 
-def exchanged_last(dims: Sequence[int], rank: Int64, lines: Sequence[str]) -> Algorithm:
+def exchanged_last(
+    dims: Sequence[int], rank: Int64, lines: Sequence[str], exchange: Algorithm = RECURSIVE_DOUBLING
+) -> Algorithm:
     """AllReduce on a grid where the last dimension exchanges whole sums, instead of a ReduceScatter and an AllGather.
 
     Halving and doubling between two ranks sends as many bytes as an exchange of whole sums, in twice the steps, but
@@ -95,6 +97,7 @@ def exchanged_last(dims: Sequence[int], rank: Int64, lines: Sequence[str]) -> Al
     Args:
         dims, rank: as of :func:`on_grid`.
         lines: the algorithms in the lines of the other dimensions.
+        exchange: the AllReduce of a block among the ranks of the last one.
     """
     *first, last = dims
     grid, blocks = _Grid(tuple(dims), rank, 1), rank.reshape(-1, last)[:, 0]
@@ -105,13 +108,14 @@ def exchanged_last(dims: Sequence[int], rank: Int64, lines: Sequence[str]) -> Al
         scatter += [grid.lifted("reducescatter", step, order, d, 0) for step in line.steps("reducescatter", n)]
         back = [grid.lifted("allgather", step, order[::-1], len(first) - d, 0) for step in line.steps("allgather", n)]
         gather = [*back, *gather]
-    whole = RECURSIVE_DOUBLING.steps("allreduce", last)
-    exchange = [grid.lifted("reducescatter", step, order, len(first), 0) for step in whole]
+    whole = exchange.steps("allreduce", last)
+    sums = [grid.lifted("reducescatter", step, order, len(first), 0) for step in whole]
     number = np.full(len(rank), -1)
     number[blocks] = np.arange(len(blocks))
-    kept = [(step, number[step.block] >= 0) for step in (*scatter, *exchange, *gather)]
+    kept = [(step, number[step.block] >= 0) for step in (*scatter, *sums, *gather)]
     steps = [Step(number[s.block[k]], s.src[k], s.dst[k], s.op) for s, k in kept]
-    summary = f"{' and '.join(dict.fromkeys(lines))} in every line, dimension by dimension, then sums are exchanged"
+    summary = f"{' and '.join(dict.fromkeys(lines))} in every line, dimension by dimension, then " if first else ""
+    summary += exchange.summary.lower()
     return Algorithm("by-dimension", summary, "", {"allreduce": lambda n, b: steps}, lambda k, n, piece: len(blocks))
 
 

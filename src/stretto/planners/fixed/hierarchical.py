@@ -18,6 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
+from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,10 +27,11 @@ from ...model.arrays import Float64, Int32, Int64, Ragged
 from ...model.collective import Collective, Workload
 from ...model.plan import Plan
 from ...model.topology import Topology
-from ...schedule.algorithms import ALL_PAIRS, BINOMIAL, DISSEMINATION, Algorithm, Step
+from ...schedule.algorithms import ALL_PAIRS, BINOMIAL, DISSEMINATION, Algorithm, Step, dissemination, exchange
 from ...schedule.best import best, completion_s
 from ...schedule.by_servers import APART, AT_ONCE, CHAIN, EXCHANGE, Gateways
 from ...schedule.cutting import messages_cost
+from ...schedule.dissemination import blocks_moved, factorisations, messages_in_steps, radices
 from ...schedule.grid_steps import exchanged_last, on_grid
 from ...schedule.pipes import build_network
 from .. import Candidate, Request, over_links, per_delivery, register
@@ -187,13 +190,17 @@ def _algorithms(topology: Topology, c: Collective, ways: Ways) -> Iterator[Algor
     for rank, across in grids(c.ranks, labels):
         if not all(_joined_beside(c.ranks[np.moveaxis(rank, d, 0)], ways) for d in range(rank.ndim)):
             continue
-        choices = [_lines(kind, count, d == across) for d, count in enumerate(rank.shape)]
+        first = [c.ranks[np.moveaxis(rank, d, 0).reshape(count, -1)[:, 0]] for d, count in enumerate(rank.shape)]
+        hops = [Hop.of(line, topology, ways) for line in first]
+        choices = [_lines(c, count, d == across, hops[d]) for d, count in enumerate(rank.shape)]
         found = [on_grid(kind, rank.shape, rank.ravel(), 1, lines).algorithm for lines in product(*choices)]
-        for algorithm in (*found, *(_exchanges(rank) if c.traits.reduces_to_all else ())):
+        for algorithm in (*found, *(_exchanges(rank, hops, c) if c.traits.reduces_to_all else ())):
             if pairless(algorithm, topology, c, ways) is None:
                 yield algorithm
     for servers in gateways(topology, network, c.ranks, labels):
-        for between, at_once in product(BETWEEN_SERVERS[kind], spreads):
+        lane = np.concatenate((c.ranks, np.array(servers.relays, dtype=c.ranks.dtype)))[servers.gateway[0]]
+        few = _lines(c, len(lane), False, Hop.of(lane, topology, ways))[-1]
+        for between, at_once in product(dict.fromkeys((few, *BETWEEN_SERVERS[kind])), spreads):
             algorithm = servers.algorithm(kind, between, at_once)
             if pairless(algorithm, topology, c, ways) is None:
                 yield algorithm
@@ -219,7 +226,7 @@ def _rooted(servers: Gateways, c: Collective, at_once: Sequence[str]) -> Iterato
             yield servers.rooted(c.kind, c.root, between, inside)
 
 
-def _exchanges(rank: Int64) -> Iterator[Algorithm]:
+def _exchanges(rank: Int64, hops: Sequence[Hop], c: Collective) -> Iterator[Algorithm]:
     """AllReduce on a grid, for each number of ranks that may exchange whole sums at the end.
 
     These are all of the last dimensions, and of the one before them a part or all.
@@ -228,10 +235,13 @@ def _exchanges(rank: Int64) -> Iterator[Algorithm]:
         powers = [1 << k for k in range(1, count.bit_length()) if count % (1 << k) == 0]
         for last in dict.fromkeys((*powers, count)):
             first = [n for n in (*rank.shape[:d], count // last) if n > 1]
-            if first:
-                parted = np.moveaxis(rank.reshape(*rank.shape[:d], last, count // last, -1), d, d + 1)
-                grid = parted.reshape(*first, -1)
-                yield exchanged_last(grid.shape, grid.ravel(), [few_steps("allreduce", n) for n in first])
+            parted = np.moveaxis(rank.reshape(*rank.shape[:d], last, count // last, -1), d, d + 1)
+            grid = parted.reshape(*first, -1)
+            each_bytes = c.size_bytes / prod(first)
+            sizes = (last, *rank.shape[d + 1 :])
+            parts = [hop.groups(n, each_bytes) for hop, n in zip(hops[d:], sizes, strict=True)]
+            among = exchange([n for part in reversed(parts) for n in part]) if all(parts) else EXCHANGE
+            yield exchanged_last(grid.shape, grid.ravel(), [few_steps("allreduce", n) for n in first], among)
 
 
 def _joined_beside(node: Int32, ways: Ways) -> bool:
@@ -246,9 +256,53 @@ def _joined_beside(node: Int32, ways: Ways) -> bool:
     return all(a or b for a, b in zip(there, back, strict=True))
 
 
-def _lines(kind: str, count: int, across: bool) -> list[str]:
+def _lines(c: Collective, count: int, across: bool, hop: Hop) -> list[str]:
     """The algorithms in a line of ``count`` ranks.
 
     A line across servers may also be a ring, which passes narrow links between switches less often."""
-    few = few_steps(kind, count)
-    return [few, "ring"] if across and fits("ring", kind, count) else [few]
+    moved_bytes = c.piece_bytes.max() * len(c.ranks) / count if c.traits.pieces == "pair" else 0.0
+    found = [few_steps(c.kind, count), dissemination(hop.radix(count, moved_bytes)).name]
+    return list(dict.fromkeys(found + ["ring"] * (across and fits("ring", c.kind, count))))
+
+
+class Hop(NamedTuple):
+    """The costliest way from the first rank of a line to others."""
+
+    latency_s: float
+    message_s: float
+    s_per_byte: float
+
+    @classmethod
+    def of(cls, line: Int32, topology: Topology, ways: Ways) -> Hop:
+        pairs = np.stack((np.repeat(line[:1], len(line) - 1), line[1:]), axis=1)
+        routes = Ragged.of([way for way in ways.between(pairs) if way])
+        slowest = topology.bandwidth[routes.values].min(initial=np.inf)
+        return cls(
+            float(topology.route_latency_s(routes).max(initial=0.0)),
+            float(topology.message_s[routes.values].max(initial=0.0)),
+            1 / float(slowest),
+        )
+
+    def radix(self, ranks: int, moved_bytes: float) -> int:
+        """That of the dissemination that takes least time.
+
+        Args:
+            moved_bytes: of each block that a rank sends on in an AllToAll.
+        """
+
+        def seconds(radix: int) -> float:
+            messages, bytes_ = messages_in_steps(radix, ranks), blocks_moved(radix, ranks) * moved_bytes
+            return len(messages) * self.latency_s + sum(messages) * self.message_s + bytes_ * self.s_per_byte
+
+        return min(radices(ranks), key=seconds, default=2)
+
+    def groups(self, ranks: int, each_bytes: float) -> tuple[int, ...]:
+        """The groups of an exchange of whole sums of ``each_bytes`` that takes least time, () for :data:`EXCHANGE`."""
+
+        def seconds(groups: Sequence[int]) -> float:
+            sent_s = self.message_s + each_bytes * self.s_per_byte
+            return len(groups) * self.latency_s + (sum(groups) - len(groups)) * sent_s
+
+        folded = (2,) * (ranks.bit_length() - 1 + 2 * (ranks & (ranks - 1) > 0))
+        found = min(factorisations(ranks), key=seconds, default=folded)
+        return found if seconds(found) <= seconds(folded) else ()
