@@ -3,9 +3,10 @@
 Starts ``--ranks`` processes, which share the GPUs of this machine in turn, as sites of equal size on a network that is
 named (``--sites``), so that plans cross between sites as they would in two datacenters. Where each rank has a GPU of
 its own, ranks of a site use NCCL among themselves, and NCCL alone is measured beside it; where ranks share a GPU, which
-NCCL refuses, the executor moves all through pinned host memory, as gloo does, which is measured beside it. Every sum is compared with the right one. Prints, for
-each size, milliseconds by the device's clock from the call until the caller's stream has the result, how long the call
-and ``wait`` kept the host, and CPU seconds of all ranks; writes benchmarks/out/torch_device.json.
+NCCL refuses, the executor moves all through pinned host memory, as gloo does, which is measured beside it.
+Every sum is compared with the right one. Prints, for each size, milliseconds by the device's clock from the call until
+the caller's stream has the result, how long the call and ``wait`` kept the host, and CPU seconds of all ranks; writes
+benchmarks/out/torch_device.json.
 """
 
 from __future__ import annotations

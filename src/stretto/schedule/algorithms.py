@@ -339,7 +339,7 @@ BRUCK = Algorithm(
 
 
 def dissemination(radix: int) -> Algorithm:
-    """Exchanges at distances that are powers of a radix. The larger it is, the fewer steps there are, of more messages."""
+    """Exchanges at distances that are powers of a radix. A larger one has fewer steps, of more messages."""
     gather = _steps(halving_gather(radix))
     scatter = _backwards(gather, REDUCE)
     return Algorithm(

@@ -1,4 +1,4 @@
-"""Exchanges with ranks at distances that are powers of a radix: few steps, in which what goes to one rank goes together.
+"""Exchanges with ranks at distances that are powers of a radix: few steps, and what goes to one rank goes together.
 
 Bruck, Ho, Kipnis, Upfal and Weathersby, IEEE TPDS 1997: AllToAll without its local rotations, which chunks do not need,
 and AllGather with distances that shrink, so that most is sent to near ranks. In a step of radix r a rank sends r - 1
@@ -95,7 +95,7 @@ def messages_in_steps(radix: int, n: int) -> list[int]:
 
 def blocks_moved(radix: int, n: int) -> int:
     """How many blocks each rank sends in an AllToAll, its own and others."""
-    return sum(np.count_nonzero(np.arange(n) // distance % radix) for distance in _powers(radix, n))
+    return sum(int(np.count_nonzero(np.arange(n) // distance % radix)) for distance in _powers(radix, n))
 
 
 def _powers(radix: int, n: int) -> list[int]:
