@@ -73,6 +73,13 @@ def test_the_radix_is_larger_where_messages_are_long_on_their_way():
     assert hop("h100:16?message=20us", first_of_servers).groups(13, 8.0) == ()  # 12 messages, or 5 when it is folded
 
 
+@pytest.mark.parametrize("n", [13, 37, 41])
+def test_numbers_of_ranks_that_are_no_product_of_groups_are_served(n):
+    net = load_topology(f"star:{n}?message=1us")
+    plan = run_planner("hierarchical", net, Workload((make_collective("allreduce", net, 1000),)))
+    assert verify(plan).ok
+
+
 @pytest.mark.parametrize(
     ("kind", "most"), [("allgather", 16.4e-6), ("reducescatter", 16.4e-6), ("alltoall", 16.4e-6), ("allreduce", 16.5e-6)]
 )

@@ -304,5 +304,5 @@ class Hop(NamedTuple):
             return len(groups) * self.latency_s + (sum(groups) - len(groups)) * sent_s
 
         folded = (2,) * (ranks.bit_length() - 1 + 2 * (ranks & (ranks - 1) > 0))
-        found = min(factorisations(ranks), key=seconds, default=folded)
-        return found if seconds(found) <= seconds(folded) else ()
+        found = min(factorisations(ranks), key=seconds, default=())
+        return found if found and seconds(found) <= seconds(folded) else ()
