@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..formats import exporters
 from ..model.errors import Unsupported
 from ..model.plan import Plan
-from ..model.rows import ends_at_nodes
+from ..model.rows import messages_at_nodes
 from ..model.targets import Target
 from ..schedule.kept import Kept
 from ..simulate import simulate
@@ -33,7 +33,7 @@ def exportable(make: Callable[[Target, Kept], Plan], target: Target, kept: Kept 
         except Unsupported:
             if attempt == COARSER:
                 raise
-            goal = replace(goal, messages=int(ends_at_nodes(made).max()) // 2)
+            goal = replace(goal, messages=int(messages_at_nodes(made).max()) // 2)
         else:
             break
     return made

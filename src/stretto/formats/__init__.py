@@ -85,7 +85,8 @@ def _naming(target: str, write: Callable[..., Sequence[str] | None]) -> Callable
     """
 
     def written(timeline: Timeline, path: str, *args: Any, **given: Any) -> Sequence[str] | None:
-        alone = replace(timeline, plan=apart(timeline.plan)) if timeline.plan.message is not None else timeline
+        several = timeline.plan.message is not None and not TARGETS[target].several_chunks
+        alone = replace(timeline, plan=apart(timeline.plan)) if several else timeline
         try:
             notes = write(alone, path, *args, **given)
             return notes if alone is timeline else [*(notes or ()), CHUNK_BY_CHUNK]

@@ -2,20 +2,22 @@
 
 The form is that of microsoft/msccl-tools (msccl/language/ir.py, old format). A threadblock has at most one send peer
 and one receive peer, on one channel. Its steps run in order. A step waits for at most one step of another threadblock;
-``nop`` steps before it carry further waits. Input and output are separate buffers ("out of place"). The executor's
-``rrc`` adds to the rank's own ``src``; here this is also its ``dst``.
+``nop`` steps before it carry further waits. A message is one step at each end, so its chunks are one range of a buffer:
+where they stand apart, the threadblock that sends or receives them copies them together, or to their places. Input and
+output are separate buffers ("out of place"). The executor's ``rrc`` adds to the rank's own ``src``; here this is also
+its ``dst``.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from xml.etree import ElementTree
 
 from ..model.errors import Unsupported
 from ..model.plan import Plan
-from ..model.rows import ends_at_nodes
+from ..model.rows import messages_at_nodes
 from ..model.targets import TARGETS
 from ..model.timeline import Timeline
 from . import atomic_file
@@ -59,7 +61,7 @@ def write(timeline: Timeline, path: str, sizes: tuple[int, int] = (0, MOST_BYTES
 def _check_elements(plan: Plan) -> None:
     """Refuse a plan with more messages at a rank than a file may have elements, before its steps are made."""
     ranks = only_collective(plan).ranks
-    messages = ends_at_nodes(plan)[ranks]
+    messages = messages_at_nodes(plan)[ranks]
     rank = int(messages.argmax())
     if 1 + len(ranks) + messages[rank] > TARGET.elements:
         raise Unsupported(f"{_too_many(rank)}: it sends and receives {messages[rank]:,} messages")
@@ -72,7 +74,7 @@ def _too_many(rank: int) -> str:
 
 def to_xml(program: Program, name: str, sizes: tuple[int, int] = (0, MOST_BYTES)) -> ElementTree.Element:
     """The ``<algo>`` element of a program, for full buffers between two sizes, bytes."""
-    blocks, channels = _threadblocks(program)
+    blocks, channels = _threadblocks(_joined(program.steps))
     chunks = max(max(program.inputs), max(program.outputs))
     facts = {
         "name": f"stretto {name}", "proto": "Simple", "nchannels": channels, "nchunksperloop": chunks,
@@ -99,10 +101,27 @@ def to_xml(program: Program, name: str, sizes: tuple[int, int] = (0, MOST_BYTES)
     return root
 
 
-def _threadblocks(program: Program) -> tuple[list[_Block], int]:
+def _joined(steps: list[Step]) -> list[Step]:
+    """The steps with one for each message and each copy: its parts stand side by side."""
+    found: list[Step] = []
+    number: list[int] = []
+    for step in steps:
+        waits = [number[w] for w in step.waits]
+        if step.more:
+            found[-1].count += step.count
+            found[-1].waits += waits
+        else:
+            found.append(replace(step, waits=waits))
+        number.append(len(found) - 1)
+    for step in found:
+        step.partner = number[step.partner] if step.partner >= 0 else -1
+    return found
+
+
+def _threadblocks(steps: list[Step]) -> tuple[list[_Block], int]:
     """The steps as threadblocks, numbered from 0 in each rank, and the number of channels."""
-    keys = _keys(program.steps)
-    awaited = {keys[w] for step, key in zip(program.steps, keys, strict=True) for w in step.waits if keys[w] != key}
+    keys = _keys(steps)
+    awaited = {keys[w] for step, key in zip(steps, keys, strict=True) for w in step.waits if keys[w] != key}
     # runtimes hold the number of a threadblock that is waited for in few bits, so those come first
     blocks = {key: _Block(*key) for key in sorted(set(keys), key=lambda key: (key not in awaited, key))}
     counts: Counter[int] = Counter()
@@ -112,8 +131,12 @@ def _threadblocks(program: Program) -> tuple[list[_Block], int]:
         if counts[block.rank] > (TARGET.awaited_threadblocks if key in awaited else TARGET.threadblocks):
             raise Unsupported(f"rank {block.rank} needs more threadblocks than MSCCL has; use fewer chunks or ranks")
     at: list[tuple[_Block, int]] = []
-    for step, key in zip(program.steps, keys, strict=True):
+    for step, key in zip(steps, keys, strict=True):
         at.append((blocks[key], _append(blocks[key], step, [at[w] for w in step.waits])))
+        if len(blocks[key].steps) > TARGET.steps:
+            raise Unsupported(
+                f"a threadblock of rank {step.rank} needs more than {TARGET.steps} steps; use fewer chunks"
+            )
     channels = 1 + max((b.channel for b in blocks.values()), default=0)
     if channels > TARGET.channels:
         raise Unsupported(f"it needs {channels} channels, more than the {TARGET.channels} of MSCCL; use fewer chunks")
@@ -132,15 +155,20 @@ def _keys(steps: list[Step]) -> list[tuple[int, int, int, int]]:
     used: Counter[tuple[int, int, int, int]] = Counter()
     peers: Counter[tuple[int, bool, int]] = Counter()
     keys = [_key(step, 0) for step in steps]
+    local: dict[int, list[int]] = defaultdict(list)  # for each end of a message the steps that pack or unpack it there
     for number, step in enumerate(steps):
-        if step.kind in ("r", "rrc"):
-            continue
+        if step.kind in ("cpy", "re") and step.partner >= 0:
+            local[step.partner].append(number)
+    for number, step in enumerate(steps):
+        if step.partner >= 0 and step.kind != "s":
+            continue  # it is where its message is
         pair = (step.rank, step.peer)
-        ends = {k: max(1, len(steps[k].waits)) + _more(step) for k in (number, step.partner) if k >= 0}
+        ends = {k: sum(_room(steps[i]) for i in (k, *local[k])) for k in (number, step.partner) if k >= 0}
         while any(_is_full(_key(steps[k], channel[pair]), room, used, peers) for k, room in ends.items()):
             channel[pair] += 1
         for k, room in ends.items():
-            keys[k] = _key(steps[k], channel[pair])
+            for i in (k, *local[k]):
+                keys[i] = _key(steps[k], channel[pair])
             peers[_side(keys[k])] += keys[k] not in used
             used[keys[k]] += room
     return keys
@@ -164,9 +192,9 @@ def _is_full(
     return not copies and peers[_side(key)] >= TARGET.channel_peers
 
 
-def _more(step: Step) -> int:
-    """How many steps of a file a step needs besides the first, since each carries few parts."""
-    return (step.count - 1) // TARGET.step_parts
+def _room(step: Step) -> int:
+    """How many steps of a file a step needs at most: for what it waits for, and since each carries few parts."""
+    return max(1, len(step.waits)) + (step.count - 1) // TARGET.step_parts
 
 
 def _append(block: _Block, step: Step, waits: list[tuple[_Block, int]]) -> int:

@@ -1,4 +1,4 @@
-"""MSCCL XML, read: the program is executed on symbolic chunks, and each message becomes a transfer.
+"""MSCCL XML, read: the program is executed on symbolic chunks, and each chunk of a message becomes a transfer.
 
 The reader tracks which transfers filled each slot, so the plan says what the program really does. Links are not named:
 a message takes the shortest route that stores nowhere. As in the runtimes, ``rrc`` adds to the rank's own slot.
@@ -10,7 +10,9 @@ from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ..model.arrays import Ragged
+import numpy as np
+
+from ..model.arrays import Int32, Ragged
 from ..model.collective import Collective, Workload, make_collective
 from ..model.errors import Fault, InputError, Unsupported
 from ..model.kinds import BY_NAME
@@ -120,9 +122,24 @@ def _run(path: str, topology: Topology, size: Size | None) -> tuple[Plan, list[T
     plan = make_plan(
         topology, Workload((collective,)), "ready-order", chunk=chunk, src=src, op=op, dst=Ragged.single(dst),
         route=Ragged.of(list(map(routes.between, src, dst))), depends=Ragged.of(depends),
-        meta={"planner": "msccl", "imported": path}, where=path,
+        message=_messages(run, topology, src, dst), meta={"planner": "msccl", "imported": path}, where=path,
     )  # fmt: skip
     return plan, run.log
+
+
+def _messages(run: _Run, topology: Topology, src: list[int], dst: list[int]) -> Int32 | None:
+    """int32[transfers], the message of each, as steps send them; None if each transfer is one."""
+    if topology.planes or not run.rows:
+        return None
+    chunk = [row[0] for row in run.rows]
+    stores = topology.store_and_forward
+    own = np.zeros(len(chunk), dtype=np.bool_)  # whether a transfer begins a message
+    for step in run.log:
+        carried: set[int] = set()
+        for k in step.sends:
+            own[k] = not carried or chunk[k] in carried or not (stores[src[k]] and stores[dst[k]])
+            carried = {chunk[k]} if own[k] else carried | {chunk[k]}
+    return None if own.all() else (np.cumsum(own) - 1).astype(np.int32)
 
 
 def _root(kind: str, gpus: list[Any]) -> int:

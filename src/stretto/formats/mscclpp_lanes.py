@@ -17,7 +17,8 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 
 from .mscclpp_program import MOST_REFERENCES
-from .steps import Program, Slot
+from .step_messages import Slot
+from .steps import Program
 
 Lane = tuple[str, int, int]
 """A lane: "in", "out" or "own", its rank, and the peer (-1 for "own")."""

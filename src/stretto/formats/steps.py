@@ -5,17 +5,15 @@ rank that it reaches: in the input buffer where the rank holds it, in the output
 scratch. The steps can run in their order. Each names the steps of its own rank that it waits for: a step that reads a
 slot waits for the last write to it, a step that writes a slot for that write and the reads since. So a step sends what
 the plan says (docs: decisions 3) in every timing. A slot holds one sum; where a rank sends several of which none holds
-the other, each summand has a slot of scratch, and so has each sum.
+the other, each summand has a slot of scratch, and so has each sum. A message of several chunks is a step for each, one
+right after the other.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections import Counter, defaultdict, deque
-from contextlib import suppress
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from graphlib import CycleError, TopologicalSorter
-from itertools import pairwise
 
 from ..model.chunks import EqualParts, equal_parts
 from ..model.collective import Collective
@@ -26,9 +24,9 @@ from ..model.rows import ends_at_nodes
 from ..model.symmetric import SymmetricPlan
 from ..model.targets import BUFFERED, UNPACED, Target
 from ..model.timeline import Timeline
+from .step_events import Events, order_of
+from .step_messages import Carried, Form, Slot, after, in_one_range
 
-Slot = tuple[str, int]
-"""A buffer, "i", "o" or "s", and the first part of a slot in it."""
 MESSAGE_BYTES = 3200
 """Memory for each message while its steps are made and written, about: what a step by step export adds to a process for
 each message of an AllGather by shortest-path on torus:8x16."""
@@ -37,7 +35,14 @@ each message of an AllGather by shortest-path on torus:8x16."""
 @dataclass
 class Step:
     """What a rank does with ``count`` parts: "cpy" copies ``src`` to ``dst``, "re" adds it to ``dst``, "s" sends it to
-    the peer's ``dst``, "r" receives the peer's ``src`` into ``dst``, "rrc" receives it and adds it to ``dst``."""
+    the peer's ``dst``, "r" receives the peer's ``src`` into ``dst``, "rrc" receives it and adds it to ``dst``.
+
+    Attributes:
+        waits: earlier steps of the rank that must be done before.
+        partner: the step at the other end of a message; of a step that packs or unpacks a message, the first step of
+            the message at this rank.
+        more: whether it goes on with the step before it: both are of one message, or of one copy.
+    """
 
     rank: int
     kind: str
@@ -47,6 +52,7 @@ class Step:
     count: int = 1
     waits: list[int] = field(default_factory=list)
     partner: int = -1
+    more: bool = False
 
 
 @dataclass
@@ -70,7 +76,7 @@ def program_of(timeline: Timeline, target: Target, message_bytes: int = MESSAGE_
     """
     plan = timeline.plan
     collective = only_collective(plan)
-    messages = int(ends_at_nodes(plan).sum()) // 2
+    messages = int(ends_at_nodes(plan).sum()) // 2  # each chunk of a message by itself
     if (reason := too_much(messages, "messages", message_bytes)) is not None:
         raise InputError(f"a file of all ranks: {reason}; plan in fewer chunks, or among fewer ranks", "plan")
     rank = {int(v): r for r, v in enumerate(collective.ranks)}
@@ -78,11 +84,8 @@ def program_of(timeline: Timeline, target: Target, message_bytes: int = MESSAGE_
         if v not in rank:
             raise Unsupported(f"{plan.topology.names[v]} sends or receives but is no rank: only ranks run steps")
     parts = parts_of(collective, target)
-    events = _Events(timeline, parts, target)
-    order = _order(events)
-    lowering = _Lowering(plan, collective, rank, parts, events)
-    for event in order:
-        (lowering.send if event % 2 == 0 else lowering.receive)(event // 2)
+    lowering = _Lowering(plan, collective, rank, parts, target)
+    lowering.run(Events(timeline, parts, target))
     notes = []
     if (plan.dst.lengths > 1).any():
         notes.append("multicast in switches became one send a receiver")
@@ -118,163 +121,17 @@ def parts_of(collective: Collective, target: Target) -> EqualParts:
     return parts
 
 
-def _order(events: _Events) -> list[int]:
-    """Events in a legal order: 2r for the send and 2r + 1 for the receipt of receiver r of ``plan.dst``.
-
-    Of several events that are free the one with the earlier simulated time goes first.
-    """
-    found: list[int] = []
-    while len(found) < 2 * events.receivers:
-        found = events.in_order()
-        if len(found) < 2 * events.receivers and not (events.keep_apart(found) or events.send_later()):
-            raise Unsupported(
-                "transfers wait in a circle where messages are received in the order in which they are sent, and few "
-                "may be under way"
-            )
-    return found
-
-
-class _Events:
-    """What each event waits for.
-
-    A transfer that does not depend on some write to the slot that it sends must read before that write: it carries what
-    was there before. Messages between two ranks are received in the order in which they were sent, and few may be under
-    way: a chunk of more parts is sent when it can be received. Where a rank sends sums of which none holds the other,
-    or events wait in a circle, the summands of a chunk are kept apart at a rank.
+class _Lowering:
+    """Slots and their last uses, while events are turned into steps.
 
     Attributes:
-        waits: for each send the receipts that it waits for.
-        own: for each send those of them that wrote what it sends.
-        later: for each send the receipts that overwrite what it sends.
-        key: for each send its node and chunk.
-        copied: for each send whether what it sends came as a copy.
-        parts: for each send the parts that it sends, each a message where chunks are large.
-        room: messages from one rank to another that may be under way.
-        apart: the nodes and chunks whose summands are kept apart.
+        sent: for each message under way, for each chunk the step that sends it, what it is, and its place in the end.
     """
 
-    def __init__(self, timeline: Timeline, parts: EqualParts, target: Target) -> None:
-        plan = timeline.plan
-        self.room = target.in_flight
-        self.parts: list[int] = parts.covered[plan.chunk[plan.dst.owners]].tolist()
-        self.receivers = len(plan.dst.values)
-        first, last = plan.dst.offsets[:-1].tolist(), plan.dst.offsets[1:].tolist()
-        owner, sums = plan.dst.owners.tolist(), (plan.op == REDUCE).tolist()
-        self.start_s: list[float] = timeline.start_s[owner].tolist()
-        self.arrival_s: list[float] = timeline.arrival_s.tolist()
-        self.pair = list(zip(plan.src[owner].tolist(), plan.dst.values.tolist(), strict=True))
-        self.key = list(zip(plan.src[owner].tolist(), plan.chunk[owner].tolist(), strict=True))
-        self.waits: list[tuple[int, ...]] = []
-        self.own: list[frozenset[int]] = []
-        self.later: list[list[int]] = []
-        self.copied: list[bool] = []
-        self.after: dict[int, set[int]] = defaultdict(set)  # for each send others that it follows
-        self.overtaken: list[tuple[int, int]] = []  # a message that waits, and one behind it that could be received
-        writes: dict[tuple[int, int], list[int]] = defaultdict(list)
-        for r, v in enumerate(plan.dst.values.tolist()):
-            writes[v, int(plan.chunk[owner[r]])].append(r)
-        for k in range(plan.transfer_count):
-            needed = set(plan.depends[k].tolist())
-            waits = tuple(2 * other + 1 for d in needed for other in range(first[d], last[d]))
-            slot = writes.get((int(plan.src[k]), int(plan.chunk[k])), ())
-            copied = max((owner[w] for w in slot if owner[w] in needed and not sums[owner[w]]), default=-1)
-            # a copy replaces earlier writes; later writes that this transfer does not need follow it
-            own = frozenset(w for w in slot if owner[w] in needed)
-            later = [w for w in slot if owner[w] not in needed and owner[w] > copied]
-            for _ in range(first[k], last[k]):
-                self.waits.append(waits)
-                self.own.append(own)
-                self.later.append(later)
-                self.copied.append(copied >= 0)
-        self.apart = self._unlike_sums()
-
-    def _unlike_sums(self) -> set[tuple[int, int]]:
-        """The nodes and chunks of which two sums are sent and none of these holds the other."""
-        sums: dict[tuple[int, int], set[frozenset[int]]] = defaultdict(set)
-        for r in range(self.receivers):
-            if self.own[r] and not self.copied[r]:
-                sums[self.key[r]].add(self.own[r])
-        return {
-            key
-            for key, own in sums.items()
-            if any(not a < b for a, b in pairwise(sorted(own, key=lambda each: (len(each), sorted(each)))))
-        }
-
-    def in_order(self) -> list[int]:
-        """The events up to where all that are left wait for each other."""
-        sorter: TopologicalSorter[int] = TopologicalSorter()
-        for r in range(self.receivers):
-            sorter.add(2 * r, *self.waits[r], *self.after[r])
-            sorter.add(2 * r + 1, 2 * r)
-            if self.copied[r] or self.key[r] not in self.apart:
-                for other in self.later[r]:
-                    sorter.add(2 * other + 1, 2 * r)
-                    if self.parts[other] > self.room:
-                        sorter.add(2 * other, 2 * r)
-        full: dict[tuple[int, int], list[int]] = defaultdict(list)  # sends for which there is no room
-        under_way: dict[tuple[int, int], deque[int]] = defaultdict(deque)
-        early: set[int] = set()
-        with suppress(CycleError):  # what waits in a circle stays
-            sorter.prepare()
-        heap = [(self._time_s(e), e) for e in sorter.get_ready()]
-        heapq.heapify(heap)
-        found = []
-        while heap:
-            event = heapq.heappop(heap)[1]
-            queue = under_way[self.pair[event // 2]]
-            if event % 2 == 0:
-                if queue and sum(self.parts[e // 2] for e in (event, *queue)) > self.room:
-                    full[self.pair[event // 2]].append(event)
-                    continue
-                queue.append(event + 1)
-            elif queue[0] != event:
-                early.add(event)
-                continue
-            else:
-                queue.popleft()
-                for e in full.pop(self.pair[event // 2], ()):
-                    heapq.heappush(heap, (self._time_s(e), e))
-                if queue and queue[0] in early:
-                    heapq.heappush(heap, (self._time_s(queue[0]), queue[0]))
-            found.append(event)
-            sorter.done(event)
-            for e in sorter.get_ready():
-                heapq.heappush(heap, (self._time_s(e), e))
-        behind = ((queue[0] // 2, event // 2) for queue in under_way.values() for event in queue if event in early)
-        self.overtaken = [(late, r) for late, r in behind if late != r and 2 * r not in self.after[late]]
-        return found
-
-    def _time_s(self, event: int) -> float:
-        return self.arrival_s[event // 2] if event % 2 else self.start_s[event // 2]
-
-    def keep_apart(self, found: list[int]) -> bool:
-        """Keep apart the summands of what holds up a receipt, given the events that found an order; False if there is
-        nothing such."""
-        done = set(found)
-        more = {
-            self.key[r]
-            for r in range(self.receivers)
-            if 2 * r not in done and not self.copied[r] and any(2 * w + 1 not in done for w in self.later[r])
-        }
-        more -= self.apart
-        self.apart |= more
-        return bool(more)
-
-    def send_later(self) -> bool:
-        """Put off the messages that cannot be received yet while one could be that was sent later between the same two
-        ranks: they are sent after that one. False if there are none."""
-        for late, r in self.overtaken:
-            self.after[late].add(2 * r)
-        return bool(self.overtaken)
-
-
-class _Lowering:
-    """Slots and their last uses, while events are turned into steps."""
-
     def __init__(
-        self, plan: Plan, collective: Collective, rank: dict[int, int], parts: EqualParts, events: _Events
+        self, plan: Plan, collective: Collective, rank: dict[int, int], parts: EqualParts, target: Target
     ) -> None:
-        self.plan, self.collective, self.rank, self.parts = plan, collective, rank, parts.number
+        self.collective, self.rank, self.parts, self.one_range = collective, rank, parts.number, target.one_range
         self.piece, self.first = collective.chunk_piece.tolist(), parts.first.tolist()
         self.covered = parts.covered.tolist()
         traits = collective.traits
@@ -282,36 +139,61 @@ class _Lowering:
             [traits.pieces_of(who, r, len(rank), collective.root) for r in range(len(rank))]
             for who in (traits.held, traits.wanted)
         )
-        self.transfer = plan.dst.owners.tolist()
+        transfer = plan.dst.owners
+        self.chunk: list[int] = plan.chunk[transfer].tolist()
+        self.reduces: list[bool] = (plan.op[transfer] == REDUCE).tolist()
+        self.sender = [rank[v] for v in plan.src[transfer].tolist()]
+        self.receiver = [rank[v] for v in plan.dst.values.tolist()]
         self.steps: list[Step] = []
         self.scratch = [0] * len(rank)
         self.homes: dict[tuple[int, int], Slot] = {}
         self.filled: set[tuple[int, int]] = set()
         self.written: dict[tuple[int, Slot], int] = {}
         self.read: dict[tuple[int, Slot], list[int]] = defaultdict(list)
-        self.sent: dict[int, int] = {}
-        self.own = events.own
-        self.apart = {(rank[node], chunk) for node, chunk in events.apart}
+        self.sent: dict[int, list[tuple[int, Carried, Slot]]] = {}
         self.summands: dict[tuple[int, int], dict[int, Slot]] = defaultdict(dict)
         self.sums: dict[tuple[int, int, frozenset[int]], Slot] = {}
         self.coming: Counter[tuple[int, int]] = Counter()
+
+    def run(self, events: Events) -> None:
+        """Make the steps of all messages."""
+        order = order_of(events)
+        self.messages, self.own = events.messages, events.own
+        self.apart = {(self.rank[node], chunk) for node, chunk in events.apart}
         self._copy_own()
+        self.adds = self._adding(order)
+        for event in order:
+            (self.send if event % 2 == 0 else self.receive)(event // 2)
 
     def _copy_own(self) -> None:
         """Copy a rank's own data to the slot where it is wanted or added to, before anything overwrites that slot."""
-        first: dict[tuple[int, int], int] = {}
-        for r, k in enumerate(self.transfer):
-            key = (self.rank[int(self.plan.dst.values[r])], int(self.plan.chunk[k]))
-            first.setdefault(key, int(self.plan.op[k]))
+        first: dict[tuple[int, int], bool] = {}
+        for key, reduces in zip(zip(self.receiver, self.chunk, strict=True), self.reduces, strict=True):
+            first.setdefault(key, reduces)
             self.coming[key] += 1
         for chunk in range(self.collective.chunk_count):
             piece = self.piece[chunk]
             for rank in self.collective.holders[piece].tolist():
                 wanted = piece in self.outputs[rank] and (rank, chunk) not in first
-                adds = first.get((rank, chunk)) == REDUCE and (rank, chunk) not in self.apart
+                adds = first.get((rank, chunk), False) and (rank, chunk) not in self.apart
                 if wanted or adds:
                     self._copy(rank, chunk, self._input(rank, chunk), self.home(rank, chunk))
                     self.filled.add((rank, chunk))
+
+    def _adding(self, order: list[int]) -> list[bool]:
+        """For each receiver whether it adds what it gets to what is in its slot."""
+        filled, adds = set(self.filled), [False] * len(self.receiver)
+        for event in order:
+            for r in self.messages[event // 2] if event % 2 else ():
+                if not self._is_summand(r):
+                    key = self.receiver[r], self.chunk[r]
+                    adds[r] = self.reduces[r] and key in filled
+                    filled.add(key)
+        return adds
+
+    def _is_summand(self, r: int) -> bool:
+        """Whether what a receiver gets has a slot of its own, from where it is added later."""
+        return self.reduces[r] and (self.receiver[r], self.chunk[r]) in self.apart
 
     def _input(self, rank: int, chunk: int) -> Slot:
         return "i", self.inputs[rank].index(self.piece[chunk]) * self.parts + self.first[chunk]
@@ -323,14 +205,14 @@ class _Lowering:
             if piece in self.outputs[rank]:
                 slot = ("o", self.outputs[rank].index(piece) * self.parts + self.first[chunk])
             else:
-                slot = self._scratch(rank, chunk)
+                slot = self._scratch(rank, self.covered[chunk])
             self.homes[rank, chunk] = slot
         return self.homes[rank, chunk]
 
-    def _scratch(self, rank: int, chunk: int) -> Slot:
-        """A new slot for a chunk in a rank's scratch."""
-        self.scratch[rank] += self.covered[chunk]
-        return "s", self.scratch[rank] - self.covered[chunk]
+    def _scratch(self, rank: int, count: int) -> Slot:
+        """A new slot of so many parts in a rank's scratch."""
+        self.scratch[rank] += count
+        return "s", self.scratch[rank] - count
 
     def _source(self, rank: int, chunk: int) -> Slot:
         """Where a rank has what it sends of a chunk."""
@@ -344,39 +226,86 @@ class _Lowering:
         key = rank, chunk, summands
         if key not in self.sums:
             whole = self.piece[chunk] in self.outputs[rank] and len(summands) == self.coming[rank, chunk]
-            self.sums[key] = self.home(rank, chunk) if whole else self._scratch(rank, chunk)
+            self.sums[key] = self.home(rank, chunk) if whole else self._scratch(rank, self.covered[chunk])
             self._copy(rank, chunk, self._input(rank, chunk), self.sums[key])
             for receiver in sorted(summands):
                 summand = self.summands[rank, chunk][receiver]
                 self._add(Step(rank, "re", -1, summand, self.sums[key], self.covered[chunk]))
         return self.sums[key]
 
-    def send(self, receiver: int) -> None:
-        transfer = self.transfer[receiver]
-        chunk = int(self.plan.chunk[transfer])
-        rank, peer = self.rank[int(self.plan.src[transfer])], self.rank[int(self.plan.dst.values[receiver])]
-        summands = self.own[receiver]
-        apart = (rank, chunk) in self.apart and (rank, chunk) not in self.filled and summands
-        own = self._sum(rank, chunk, summands) if apart else self._source(rank, chunk)
-        summand = (peer, chunk) in self.apart and self.plan.op[transfer] == REDUCE
-        there = self._scratch(peer, chunk) if summand else self.home(peer, chunk)
-        self.sent[receiver] = self._add(Step(rank, "s", peer, own, there, self.covered[chunk]))
+    def send(self, message: int) -> None:
+        carried = [
+            Carried(r, self._ready(r), self._place(r), self.covered[self.chunk[r]], self.adds[r])
+            for r in self.messages[message]
+        ]
+        rank, peer = self.sender[carried[0].receiver], self.receiver[carried[0].receiver]
+        form = in_one_range(carried) if self.one_range and len(carried) > 1 else Form(carried)
+        src = [c.src for c in form.carried]
+        if form.packs:
+            src = self._range(rank, form.carried)
+            first = len(self.steps) + len(src)
+            for c, slot in zip(form.carried, src, strict=True):
+                self._move(Step(rank, "cpy", -1, c.src, slot, c.parts, partner=first))
+        taken = self._range(peer, form.carried) if form.unpacks else [c.dst for c in form.carried]
+        sent = self.sent[message] = []
+        for c, slot, there in zip(form.carried, src, taken, strict=True):
+            settled = c.dst if c.dst is not None else self._settle(c.receiver, there)
+            step = Step(rank, "s", peer, slot, there or settled, c.parts, more=bool(sent))
+            sent.append((self._add(step), c, settled))
 
-    def receive(self, receiver: int) -> None:
-        transfer = self.transfer[receiver]
-        sent = self.steps[self.sent[receiver]]
-        key = (sent.peer, int(self.plan.chunk[transfer]))
-        summand = key in self.apart and self.plan.op[transfer] == REDUCE
-        adds = self.plan.op[transfer] == REDUCE and key in self.filled
-        if not summand:
-            self.filled.add(key)
-        kind = "rrc" if adds else "r"
-        step = Step(sent.peer, kind, sent.rank, sent.src, sent.dst, sent.count, partner=self.sent[receiver])
-        sent.partner = self._add(step)
-        if summand:
-            self.summands[key][receiver] = sent.dst
+    def _ready(self, r: int) -> Slot:
+        """Where its sender has what a receiver gets."""
+        rank, chunk, summands = self.sender[r], self.chunk[r], self.own[r]
+        apart = (rank, chunk) in self.apart and (rank, chunk) not in self.filled and summands
+        return self._sum(rank, chunk, summands) if apart else self._source(rank, chunk)
+
+    def _place(self, r: int) -> Slot | None:
+        """Where a receiver puts what it gets; None if that may be anywhere in scratch."""
+        rank, chunk = self.receiver[r], self.chunk[r]
+        fixed = (rank, chunk) in self.homes or self.piece[chunk] in self.outputs[rank]
+        return self.home(rank, chunk) if fixed and not self._is_summand(r) else None
+
+    def _settle(self, r: int, slot: Slot | None) -> Slot:
+        """Put what a receiver gets into this slot of scratch, or into a new one."""
+        slot = slot or self._scratch(self.receiver[r], self.covered[self.chunk[r]])
+        if not self._is_summand(r):
+            self.homes[self.receiver[r], self.chunk[r]] = slot
+        return slot
+
+    def _range(self, rank: int, carried: Sequence[Carried]) -> list[Slot]:
+        """New slots side by side in a rank's scratch."""
+        return [self._scratch(rank, c.parts) for c in carried]
+
+    def receive(self, message: int) -> None:
+        sent, first = self.sent.pop(message), len(self.steps)
+        for number, c, settled in sent:
+            step = self.steps[number]
+            kind = "rrc" if c.adds and step.dst == settled else "r"
+            more = len(self.steps) > first
+            step.partner = self._add(
+                Step(step.peer, kind, step.rank, step.src, step.dst, c.parts, partner=number, more=more)
+            )
+        for number, c, settled in sent:
+            step = self.steps[number]
+            if step.dst != settled:
+                kind = "re" if c.adds else "cpy"
+                self._move(Step(step.peer, kind, -1, step.dst, settled, c.parts, partner=first))
+        for _, c, settled in sent:
+            key = self.receiver[c.receiver], self.chunk[c.receiver]
+            if not self._is_summand(c.receiver):
+                self.filled.add(key)
+                continue
+            self.summands[key][c.receiver] = settled
             if len(self.summands[key]) == self.coming[key] and self.piece[key[1]] in self.outputs[key[0]]:
                 self._sum(*key, frozenset(self.summands[key]))
+
+    def _move(self, step: Step) -> None:
+        """Append a copy or a sum of what a message carries; it goes on with the one before it if they are one range."""
+        last = self.steps[-1] if self.steps else step
+        step.more = (last.kind, last.partner, after(last.src, last.count), after(last.dst, last.count)) == (
+            step.kind, step.partner, step.src, step.dst,
+        )  # fmt: skip
+        self._add(step)
 
     def _add(self, step: Step) -> int:
         """Append a step, with the steps that it must wait for."""

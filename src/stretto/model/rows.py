@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from .arrays import Float64, Int8, Int32, Int64, Ragged, distinct
 from .errors import InputError
 from .memory import too_much
+from .messages import messages_of
 from .plan import Plan
 from .symmetric import SymmetricPlan
 from .timeline import Timeline
@@ -225,8 +226,14 @@ def touched_by(plan: Plan, nodes: Iterable[int]) -> Rows:
     return rows_of(plan, distinct(np.concatenate(numbers)))
 
 
+def messages_at_nodes(plan: Plan) -> Int64:
+    """int64[nodes], how many messages each node sends or receives: one for each receiver of a message."""
+    messages = messages_of(plan)
+    return ends_at_nodes(plan if messages is None else messages.merged)
+
+
 def ends_at_nodes(plan: Plan) -> Int64:
-    """int64[nodes], how many messages each node sends or receives: one for each receiver of a transfer."""
+    """int64[nodes], how many chunks each node sends or receives: one for each receiver of a transfer."""
     base, count = plan.part if isinstance(plan, SymmetricPlan) else plan, plan.topology.node_count
     ends = np.concatenate((base.src[base.dst.owners], base.dst.values))
     if not isinstance(plan, SymmetricPlan):

@@ -66,6 +66,8 @@ class Target:
             in all that is counted above, an exporter finds out.
         messages_at_once: that a rank sends and receives in all, about, if all threadblocks of its program are to run at
             once. Plans with more are made where fewer cost too much time.
+        one_range: whether a message is one range of a buffer at its sender and one at its receiver. Where its chunks
+            do not stand side by side, exporters copy them together.
         several_chunks: whether a message may carry several chunks; else plans have a message for each.
         message_s: seconds that a message costs at least, on links at an end of which something handles messages.
         late_share: share of a plan's completion up to which it counts that chains of its transfers meet more latency
@@ -99,6 +101,7 @@ class Target:
     buffer_bytes: int = UNLIMITED
     messages: int = UNLIMITED
     messages_at_once: int = UNLIMITED
+    one_range: bool = False
     several_chunks: bool = False
     message_s: float = 0.0
     late_share: float = 0.0
@@ -153,7 +156,8 @@ TARGETS: dict[str, Target] = {
             "msccl", "MSCCL XML, which MSCCL and RCCL before 2026 run on GPUs: `stretto export --to msccl`",
             kinds=BUFFERED, equal_parts=True, alignment_bytes=4, buffer_parts=2**15 - 1, step_parts=71,
             threadblocks=216, awaited_threadblocks=128, steps=256, channels=32, channel_peers=32, elements=4096,
-            messages=3600, pass_bytes=2 << 20, in_flight=2,
+            messages=3600, pass_bytes=2 << 20, in_flight=2, one_range=True,
+            several_chunks=True,
         ),
         Target(
             # microsoft/mscclpp src/core/include/execution_common.hpp: MAX_OPERATION, MAX_CHANNEL,

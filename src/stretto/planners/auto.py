@@ -23,7 +23,7 @@ from ..model.kinds import EVERY_KIND
 from ..model.memory import TRANSFER_BYTES
 from ..model.messages import messages_of
 from ..model.plan import Plan
-from ..model.rows import ends_at_nodes
+from ..model.rows import ends_at_nodes, messages_at_nodes
 from ..model.symmetric import SymmetricPlan
 from ..model.units import format_size
 from ..schedule.best import Answer, ask, best_of, completion_s, exposed_s
@@ -201,7 +201,7 @@ def _with_handling(answer: Answer) -> float:
     if plan is None or messages is None:
         return answer.preference_s
     costs_s = plan.topology.message_s[plan.topology.message_s > 0]
-    further = (ends_at_nodes(plan) - ends_at_nodes(messages.merged)).max()
+    further = (ends_at_nodes(plan) - messages_at_nodes(plan)).max()
     return answer.preference_s + CHUNK_SHARE * float(costs_s.mean()) * int(further)
 
 

@@ -25,13 +25,14 @@ from functools import partial
 import numpy as np
 
 from ..lower.alike import sums_alike
-from ..model.arrays import Bool, Int32
+from ..model.arrays import Bool, Float64, Int32, Int64
 from ..model.chunks import MOST_PARTS, equal_parts, in_equal_parts
 from ..model.collective import Workload
 from ..model.errors import InputError, Unsupported
+from ..model.messages import messages_of
 from ..model.plan import Plan
 from ..model.reach import find_unreachable
-from ..model.rows import ends_at_nodes, nodes_in
+from ..model.rows import messages_at_nodes, nodes_in
 from ..model.symmetric import SymmetricPlan
 from ..model.targets import TARGETS, Target
 from ..model.topology import GIVEN, ROUTER, SWITCH, Topology
@@ -272,7 +273,7 @@ def _fitted(plan: Plan, target: Target, budget: Budget) -> Plan:
         raise Unsupported(f"ranks add up in different orders, and for {target.name} all must end with the same bits")
     if target.equal_parts:
         plan = in_equal_parts_of(plan, target, budget)
-    most = int(ends_at_nodes(plan)[ranks].max(initial=0))
+    most = int(messages_at_nodes(plan)[ranks].max(initial=0))
     for limit, runs in ((target.messages, None), (target.messages_at_once, plan)):
         if most > limit:
             raise TooFine(f"{target.name} takes {limit:,} messages of a rank, and this is {most:,}", most / limit, runs)
@@ -290,13 +291,15 @@ def in_equal_parts_of(plan: Plan, target: Target, budget: Budget) -> Plan:
     (c,) = plan.workload.collectives
     smallest = c.size_bytes // c.traits.pieces_in_buffer(len(c.ranks))
     most = min(target.buffer_parts // c.traits.pieces_in_buffer(len(c.ranks)), smallest // target.alignment_bytes)
+    chunks = int(np.bincount(c.chunk_piece).max())
     parts = equal_parts(c, target.alignment_bytes, most)
-    if parts is not None and parts.covered.max() <= target.step_parts:  # else a chunk takes several messages
+    # a message of more parts than a step carries becomes several, but where it has fewest parts
+    if parts is not None and (parts.number == chunks or _most_in_message(plan, parts.covered) <= target.step_parts):
         return plan
     if isinstance(plan, SymmetricPlan):
         plan = plan.expand()
         (c,) = plan.workload.collectives
-    chunks, largest = int(np.bincount(c.chunk_piece).max()), float((c.chunk_bytes / c.piece_bytes[c.chunk_piece]).max())
+    largest = _most_in_message(plan, c.chunk_bytes / c.piece_bytes[c.chunk_piece])
     most = min(most, MOST_PARTS, max(chunks, int(target.step_parts / largest)))
     if chunks > most:
         raise TooFine(f"{target.name} takes {most:,} parts of a piece, and this is cut into {chunks:,}", chunks / most)
@@ -311,6 +314,15 @@ def in_equal_parts_of(plan: Plan, target: Target, budget: Budget) -> Plan:
             break
         count *= 2
     return min(plans, key=completion_s)
+
+
+def _most_in_message(plan: Plan, weight: Int64 | Float64) -> float:
+    """The largest total of a message, of weights that its chunks have; or the largest weight, if that is more."""
+    messages = messages_of(plan)
+    alone = float(weight.max())
+    if messages is None or not plan.transfer_count:
+        return alone
+    return max(alone, float(np.bincount(messages.of, weight[plan.chunk]).max()))
 
 
 def _only_passed(topology: Topology, ranks: Int32) -> Bool:
