@@ -15,10 +15,12 @@ from msccl_executor import check
 from stretto.choose.exportable import exportable
 from stretto.choose.programs import program_s
 from stretto.formats import Size, exporters, importers
+from stretto.formats.protobuf import block, fields, messages, sized
 from stretto.formats.step_messages import Carried, in_one_range
 from stretto.formats.steps import parts_of
 from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import InputError
 from stretto.model.messages import message_count
 from stretto.model.plan import COPY, REDUCE, Plan, make_plan
 from stretto.model.rows import ends_at_nodes, messages_at_nodes
@@ -113,6 +115,51 @@ def test_a_message_for_msccl_is_a_step_at_each_end(tmp_path):
     back = importers()["msccl"].read(str(tmp_path / "program"), plan.topology, Size(64_000, None))
     assert verify(back).ok and message_count(back) == message_count(plan)
     assert simulate(back).completion_s <= 1.01 * simulate(plan).completion_s
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", ["allgather", "alltoall", "reducescatter"])
+@pytest.mark.parametrize("net", NETS)
+def test_traces_for_chakra_have_the_messages_of_the_plan(net, kind, size, tmp_path):
+    plan = planned("chakra", net, kind, size)
+    line = simulate(plan)
+    exporters()["chakra"].write(line, str(tmp_path / "x"))
+    back = importers()["chakra"].read(str(tmp_path / "x"), plan.topology, Size(size, None))
+    assert verify(back).ok, verify(back).finding
+    assert message_count(back) == message_count(plan) and back.transfer_count == plan.transfer_count
+    assert sends(tmp_path, len(plan.workload.collectives[0].ranks)) == message_count(plan)
+
+
+def sends(folder, ranks: int) -> int:
+    """The nodes of traces that send."""
+    nodes = (n for r in range(ranks) for n in list(messages((folder / f"x.{r}.et").read_bytes(), "here"))[1:])
+    return sum(dict(fields(node, "here"))[3] == 5 for node in nodes)
+
+
+@pytest.mark.parametrize("kind", ["allgather", "alltoall", "reducescatter"])
+def test_traces_read_back_take_what_the_plan_takes(kind, tmp_path):
+    plan = planned("chakra", "ring:8?message=20us", kind, 64_000)
+    exporters()["chakra"].write(simulate(plan), str(tmp_path / "x"))
+    back = importers()["chakra"].read(str(tmp_path / "x"), plan.topology, Size(64_000, None))
+    assert simulate(back).completion_s <= 1.01 * simulate(plan).completion_s
+
+
+@pytest.mark.parametrize(
+    "damage", [b'"0": []', b'"0": [[1]]', b'"0": [[1, 2]]', b'"x": [[1, 0]]', b'"0": [[1, 0], [1, 0]]']
+)
+def test_a_trace_with_a_list_of_chunks_that_is_none_is_refused(damage, tmp_path):
+    plan = two_ranks("allgather", [[(0, 0, COPY), (1, 0, COPY)], [(2, 1, COPY)], [(3, 1, COPY)]], 2, 64)
+    exporters()["chakra"].write(simulate(plan), str(tmp_path / "x"))
+    file = tmp_path / "x.0.et"
+    (head, *nodes) = messages(file.read_bytes(), "here")
+    (version, (_, fact)) = fields(head, "here")
+    said = dict(fields(fact, "here"))[29]
+    assert b'"0": [[0, 0], [1, 0]]' in said
+    wrong = said.replace(b'"0": [[0, 0], [1, 0]]', damage)
+    text = sized(block(version[0], version[1]) + block(2, block(1, b"stretto") + block(29, wrong)))
+    file.write_bytes(text + b"".join(map(sized, nodes)))
+    with pytest.raises(InputError):
+        importers()["chakra"].read(str(tmp_path / "x"), plan.topology, Size(64, None))
 
 
 def test_chunks_that_stand_side_by_side_are_not_copied(tmp_path):

@@ -1,10 +1,11 @@
 """Chakra execution traces (mlcommons/chakra, schema/protobuf/et_def.proto), one file a rank, for ASTRA-sim.
 
-Each transfer is a send node at its source and a receive node at every receiver, paired by a tag of their own. A send
+Each message is a send node at its source and a receive node at every receiver, paired by a tag of their own. A send
 waits for the receipts and earlier sends at its rank that the plan makes it depend on. The network that runs the trace
 chooses the links, and orders sends that become ready at the same time. Where these share their first link, each one
 waits for one more *turn*, a computing node without duration (1 ns in ASTRA-sim), than the send that the plan puts
-before it. The chunk and whether it is added are attributes of our own, so that a trace can be read back.
+before it. The chunk and whether it is added are attributes of our own, so that a trace can be read back; of messages
+that carry several chunks the file of their sender says so before its nodes.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 from ..kernels import at_speed
 from ..model.collective import Collective
 from ..model.errors import Unsupported
+from ..model.messages import Messages, messages_of
 from ..model.rows import nodes_in
 from ..model.targets import TARGETS
 from ..model.timeline import Timeline
@@ -53,9 +55,12 @@ MOST_MESSAGES = 1 << 31
 
 def write(timeline: Timeline, path: str, ranks: Sequence[int] | None = None) -> Sequence[str]:
     """Write ``path.RANK.et`` for every rank, or for some; returns notes on what was left out."""
-    plan, facts = timeline.plan, check(timeline)
+    facts, messages = check(timeline), messages_of(timeline.plan)
+    several = {} if messages is None else _several(messages)
+    if messages is not None:
+        timeline = messages.course(timeline)
+    plan = timeline.plan
     nodes = only_collective(plan).ranks.tolist()
-    head = sized(block(1, b"0.0.4") + block(2, _text("stretto", json.dumps(facts))))
     rank_of = np.full(plan.topology.node_count, -1, dtype=np.int64)
     rank_of[nodes] = np.arange(len(nodes))
     dropped = 0
@@ -63,8 +68,9 @@ def write(timeline: Timeline, path: str, ranks: Sequence[int] | None = None) -> 
         trace, lost = trace_of(timeline, nodes[rank], rank_of)
         dropped += lost
         content = encoded(trace)
+        own = {"messages": several[nodes[rank]]} if nodes[rank] in several else {}
         with atomic_file(f"{path}.{rank}.et", "wb") as file:
-            file.write(head)
+            file.write(sized(block(1, b"0.0.4") + block(2, _text("stretto", json.dumps(facts | own)))))
             file.write(content.data)
     notes = ["routes and times left out: they are the network's that runs the trace"]
     return notes + [f"dependencies on what happens at other ranks left out: {dropped}"] * bool(dropped)
@@ -79,6 +85,19 @@ def check(timeline: Timeline) -> dict[str, object]:
     if (messages := message_count(plan)) > MOST_MESSAGES:
         raise Unsupported(f"the plan has {messages:,} messages, and tags go up to {MOST_MESSAGES:,}; use fewer chunks")
     return {"kind": collective.kind, "root": max(0, collective.root), **_cut_of(collective)}
+
+
+def _several(messages: Messages) -> dict[int, dict[int, list[tuple[int, int]]]]:
+    """For each node that sends messages of several chunks, for their tags the chunks, and whether each is added."""
+    plan, dst = messages.plan, messages.merged.dst
+    chunk, op = plan.chunk.tolist(), plan.op.tolist()
+    found: dict[int, dict[int, list[tuple[int, int]]]] = {}
+    for m, (first, last) in enumerate(zip(messages.first.tolist(), messages.last.tolist(), strict=True)):
+        if first < last:
+            carried = [(chunk[k], op[k]) for k in range(first, last + 1)]
+            tags = range(int(dst.offsets[m]), int(dst.offsets[m + 1]))
+            found.setdefault(int(plan.src[first]), {}).update(dict.fromkeys(tags, carried))
+    return found
 
 
 def _cut_of(collective: Collective) -> dict[str, object]:

@@ -21,6 +21,7 @@ from ..model.arrays import Ragged
 from ..model.chunks import covering
 from ..model.collective import Collective, Workload, make_collective
 from ..model.errors import InputError
+from ..model.messages import as_sent
 from ..model.plan import COPY, Plan, make_plan
 from ..model.topology import Topology
 from ..topologies.values import count, parse_json, read_bytes, shown
@@ -57,10 +58,9 @@ class _Node:
 
 
 class _Row(NamedTuple):
-    """A message: what it waits for, and in stretto's own traces its chunk and whether the receiver adds it."""
+    """A message: what it waits for, and in stretto's own traces its chunks and whether the receiver adds each."""
 
-    chunk: int
-    op: int
+    carried: list[tuple[int, int]]
     size_bytes: int
     after: list[Message]
 
@@ -77,16 +77,17 @@ def read(path: str, topology: Topology, size: Size) -> Plan:
     heads, traces = zip(*(_trace(f"{path}.{r}.et") for r in range(len(topology.accelerators))), strict=True)
     facts = next(filter(None, heads), heads[-1])
     own, routes = isinstance(facts, dict), Routes(topology, path)
-    rows = _paired(traces, path, own)
+    rows = _paired(traces, path, own, _several(heads, path))
     by_tag = sorted(rows, key=lambda key: key[2])
     order = _sorted({key: rows[key].after for key in by_tag}, "its messages", path)
     if isinstance(facts, dict) and not routes.stores:
         collective = _own(facts, topology, size, path)
         for row in (rows[key] for key in order):
-            if not row.chunk < collective.chunk_count or row.size_bytes != collective.chunk_bytes[row.chunk]:
+            chunks = [chunk for chunk, _ in row.carried]
+            if max(chunks) >= collective.chunk_count or row.size_bytes != collective.chunk_bytes[chunks].sum():
                 what = f"a message of {row.size_bytes} bytes is no chunk of this size; give that of the traces"
                 raise InputError(what, path)
-        chunk = [rows[key].chunk for key in order]
+        carried = [rows[key].carried for key in order]
     else:
         if size != Size(None, None):
             where = " (where switches store, also those of stretto)" if own else ""
@@ -94,30 +95,57 @@ def read(path: str, topology: Topology, size: Size) -> Plan:
         ends = np.array([(*key[:2], rows[key].size_bytes) for key in order], dtype=np.int64).reshape(-1, 3).T
         pieces = ends[2], Ragged.single(ends[0]), Ragged.single(ends[1])
         collective = Collective.uncut("remainder", topology.accelerators, int(ends[2].sum()), *pieces)
-        chunk = list(range(len(order)))
+        carried = [[(i, COPY if routes.stores else rows[key].carried[0][1])] for i, key in enumerate(order)]
     busy_us = max(sum(node.busy_us for node in nodes if node.kind == COMPUTE) for nodes in traces)
     if busy_us:
         notes = (*topology.notes, f"computing left out: {busy_us} us at the rank that computes most")
         topology = replace(topology, notes=notes)
     message: list[int] = []
+    chunk: list[int] = []
+    op: list[int] = []
     ways: list[tuple[int, ...]] = []
     depends: list[list[int]] = []
-    last: dict[Message, int] = {}
+    last: dict[Message, dict[int, int]] = {}  # for each message the last transfer of each of its chunks
     for i, key in enumerate(order):
-        before = sorted({last[d] for d in rows[key].after})
-        for way in routes.hops(*topology.accelerators[list(key[:2])].tolist()):
-            depends.append(before)
-            before = [len(ways)]
-            message.append(i)
-            ways.append(way)
-        last[key] = len(ways) - 1
+        last[key] = {}
+        hops = routes.hops(*topology.accelerators[list(key[:2])].tolist())
+        for k, added in carried[i]:
+            # of a message that brought this chunk the chunk, else any
+            before = sorted({last[d].get(k, max(last[d].values())) for d in rows[key].after})
+            for way in hops:
+                depends.append(before)
+                before = [len(ways)]
+                message.append(i)
+                chunk.append(k)
+                op.append(added)
+                ways.append(way)
+            last[key][k] = len(ways) - 1
+    src, dst = ([int(ends[way[at]]) for way in ways] for ends, at in ((topology.src, 0), (topology.dst, -1)))
     return make_plan(
-        topology, Workload((collective,)), "ready-order",
-        chunk=[chunk[i] for i in message], src=[int(topology.src[way[0]]) for way in ways],
-        op=[COPY if routes.stores else rows[order[i]].op for i in message],
-        dst=Ragged.single([int(topology.dst[way[-1]]) for way in ways]), route=Ragged.of(ways),
-        depends=Ragged.of(depends), meta={"planner": "chakra", "imported": path}, where=path,
+        topology, Workload((collective,)), "ready-order", chunk=chunk, src=src, op=op, dst=Ragged.single(dst),
+        route=Ragged.of(ways), depends=Ragged.of(depends), message=as_sent(topology, message, chunk, src, dst),
+        meta={"planner": "chakra", "imported": path}, where=path,
     )  # fmt: skip
+
+
+def _several(heads: Sequence[Any], where: str) -> dict[int, list[tuple[int, int]]]:
+    """For the tags of messages that carry several chunks these, and whether each is added, as stretto's traces say."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    for r, head in enumerate(heads):
+        listed = head.get("messages", {}) if isinstance(head, dict) else {}
+        place = f"{where}.{r}.et, 'messages'"
+        if not isinstance(listed, dict):
+            raise InputError("is no object of messages by their tags", place)
+        for tag, carried in listed.items():
+            if not (
+                isinstance(carried, list) and carried and all(isinstance(c, list) and len(c) == 2 for c in carried)
+            ):
+                raise InputError(f"of {shown(tag)} has no pairs of a chunk and whether it is added", place)
+            pairs = [(count(c, "chunk", place), count(op, "op", place, 0, 1)) for c, op in carried]
+            if len(dict(pairs)) < len(pairs):
+                raise InputError(f"of {shown(tag)} has a chunk twice", place)
+            found[count(parse_json(tag, place), "tag", place, 0, 2**32)] = pairs
+    return found
 
 
 def _own(facts: dict[str, Any], topology: Topology, size: Size, where: str) -> Collective:
@@ -139,7 +167,9 @@ def _own(facts: dict[str, Any], topology: Topology, size: Size, where: str) -> C
     return cut
 
 
-def _paired(traces: Sequence[list[_Node]], where: str, own: bool) -> dict[Message, _Row]:
+def _paired(
+    traces: Sequence[list[_Node]], where: str, own: bool, several: dict[int, list[tuple[int, int]]]
+) -> dict[Message, _Row]:
     """The messages of the traces, sends paired with receipts of the same tag in the order of the files."""
     ends: dict[int, dict[Message, int]] = {SEND: {}, RECEIVE: {}}
     for r, nodes in enumerate(traces):
@@ -171,7 +201,8 @@ def _paired(traces: Sequence[list[_Node]], where: str, own: bool) -> dict[Messag
             total += len(waits[node.key])
             if total > MOST_DEPENDENCIES:
                 raise InputError(f"its messages have more than {MOST_DEPENDENCIES} dependencies", where)
-            rows[node.message] = _Row(chunk, op, ends[SEND][node.message], sorted(waits[node.key]))
+            carried = several.get(node.message[2], [(chunk, op)])
+            rows[node.message] = _Row(carried, ends[SEND][node.message], sorted(waits[node.key]))
     return rows
 
 

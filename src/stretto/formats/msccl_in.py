@@ -10,12 +10,11 @@ from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from ..model.arrays import Int32, Ragged
+from ..model.arrays import Ragged
 from ..model.collective import Collective, Workload, make_collective
 from ..model.errors import Fault, InputError, Unsupported
 from ..model.kinds import BY_NAME
+from ..model.messages import as_sent
 from ..model.plan import COPY, REDUCE, Plan, make_plan
 from ..model.targets import TARGETS
 from ..model.topology import Topology
@@ -119,27 +118,13 @@ def _run(path: str, topology: Topology, size: Size | None) -> tuple[Plan, list[T
     routes = Routes(topology, path)
     chunk, sender, receiver, op, depends = zip(*run.rows, strict=True) if run.rows else ((),) * 5
     src, dst = (collective.ranks[list(ranks)].tolist() for ranks in (sender, receiver))
+    message = as_sent(topology, run.message, list(chunk), src, dst)
     plan = make_plan(
         topology, Workload((collective,)), "ready-order", chunk=chunk, src=src, op=op, dst=Ragged.single(dst),
         route=Ragged.of(list(map(routes.between, src, dst))), depends=Ragged.of(depends),
-        message=_messages(run, topology, src, dst), meta={"planner": "msccl", "imported": path}, where=path,
+        message=message, meta={"planner": "msccl", "imported": path}, where=path,
     )  # fmt: skip
     return plan, run.log
-
-
-def _messages(run: _Run, topology: Topology, src: list[int], dst: list[int]) -> Int32 | None:
-    """int32[transfers], the message of each, as steps send them; None if each transfer is one."""
-    if topology.planes or not run.rows:
-        return None
-    chunk = [row[0] for row in run.rows]
-    stores = topology.store_and_forward
-    own = np.zeros(len(chunk), dtype=np.bool_)  # whether a transfer begins a message
-    for step in run.log:
-        carried: set[int] = set()
-        for k in step.sends:
-            own[k] = not carried or chunk[k] in carried or not (stores[src[k]] and stores[dst[k]])
-            carried = {chunk[k]} if own[k] else carried | {chunk[k]}
-    return None if own.all() else (np.cumsum(own) - 1).astype(np.int32)
 
 
 def _root(kind: str, gpus: list[Any]) -> int:
@@ -187,7 +172,8 @@ def _step(element: Any, at: str) -> _Step:
 
 
 class _Run:
-    """The state of a program that is being executed; ``rows`` are the columns of its transfers."""
+    """The state of a program that is being executed; ``rows`` are the columns of its transfers, ``message`` says which
+    step sends each."""
 
     def __init__(
         self, collective: Collective, parts: int, inplace: bool, blocks: dict[tuple[int, int], _Block]
@@ -196,6 +182,7 @@ class _Run:
         self.state: dict[tuple[int, str, int], _Content] = {}
         self.mail: dict[tuple[int, int, int], deque[list[int]]] = defaultdict(deque)
         self.rows: list[list[Any]] = []
+        self.message: list[int] = []
         self.log: list[ThreadStep] = []
         self.number: dict[tuple[int, int, int], int] = {}  # the place in the log of a step of a threadblock of a rank
         self.thread = {key: i for i, key in enumerate(blocks)}
@@ -267,6 +254,7 @@ class _Run:
                 if block.send in (-1, rank):
                     raise InputError("sends, but its threadblock has no send peer", step.at)
                 leaving.append(len(self.rows))
+                self.message.append(len(self.log))
                 self.rows.append([content.chunk, rank, block.send, COPY, content.writers])
         if kind in SENDS:
             self.mail[rank, block.send, block.channel].append(leaving)

@@ -18,6 +18,7 @@ from .plan import Plan
 
 if TYPE_CHECKING:
     from .timeline import Timeline
+    from .topology import Topology
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,6 +163,27 @@ def back_to_back(plan: Plan) -> Plan:
     if start_s is not None and finish_s is not None:
         start_s, finish_s = messages.shares(start_s, finish_s)
     return replace(plan, message=None, depends=depends, start_s=start_s, finish_s=finish_s)
+
+
+def as_sent(topology: Topology, number: list[int], chunk: list[int], src: list[int], dst: list[int]) -> Int32 | None:
+    """int32[transfers], the messages of transfers that a program sends together; None if each transfer is one.
+
+    Transfers with a message of their own are those at whose ends something sends on what still comes, and those whose
+    chunk is in their message already.
+
+    Args:
+        number: for each transfer which others it is sent with; these stand together.
+    """
+    if topology.planes or not number:
+        return None
+    stores = topology.store_and_forward
+    begins = np.zeros(len(number), dtype=np.bool_)
+    carried: set[int] = set()
+    for k, of in enumerate(number):
+        alone = not (stores[src[k]] and stores[dst[k]])
+        begins[k] = k == 0 or of != number[k - 1] or alone or chunk[k] in carried
+        carried = {chunk[k]} if begins[k] else carried | {chunk[k]}
+    return None if begins.all() else (np.cumsum(begins) - 1).astype(np.int32)
 
 
 def numbered(*keys: Int8 | Int32 | Int64) -> Int32:

@@ -178,6 +178,7 @@ TARGETS: dict[str, Target] = {
         ),
         Target(
             "chakra", "Chakra traces, for ASTRA-sim: `stretto export --to chakra`", kinds=BUFFERED, equal_parts=True,
+            several_chunks=True,
         ),
     )
 }  # fmt: skip
