@@ -121,6 +121,26 @@ class Machine:
         self.sending[queue].popleft()()
 
 
+def check(plan: dict, kind: str, ranks: int, parts: int, seed: int) -> None:
+    """Run a plan of ``parts`` chunks to a piece on random numbers, and compare with what the collective means."""
+    rows = parts if kind in ("allgather", "allreduce", "broadcast", "reduce") else ranks * parts
+    copies, rest = divmod(plan["gpus"][0]["input_chunks"], rows)  # a chunk is cut where the program runs several times
+    assert rest == 0
+    k, rows = parts * copies, rows * copies
+    inputs = [np.random.default_rng(seed + r).integers(0, 10**6, (rows, 3)) for r in range(ranks)]
+    total = sum(inputs)
+    for r, output in enumerate(execute(plan, inputs, seed)):
+        wanted = {
+            "allgather": lambda: np.concatenate(inputs),
+            "allreduce": lambda: total,
+            "reduce": lambda r=r, output=output: total if r == 0 else output,
+            "broadcast": lambda: inputs[0],
+            "reducescatter": lambda r=r: total[r * k : (r + 1) * k],
+            "alltoall": lambda r=r: np.concatenate([i[r * k : (r + 1) * k] for i in inputs]),
+        }[kind]()
+        np.testing.assert_array_equal(output, wanted)
+
+
 def execute(plan: dict, inputs: list[np.ndarray], seed: int, in_place: bool = False) -> list[np.ndarray]:
     """Outputs of all ranks; threadblocks and proxies take turns at random.
 
@@ -222,6 +242,10 @@ def run(machine: Machine, state: list) -> bool:
             _signal(machine, rank, kind, c)
     elif op["name"] in ("pws", "pwsf"):
         return _send_by_proxy(machine, rank, op, channels[0], place)
+    elif op["name"] == "put":
+        assert len({ref["type"] for ref in op["src_buff"]}) == 1, "the kernel takes the buffer of the first source"
+        for source, target in zip(op["src_buff"], op["dst_buff"], strict=True):
+            place(target)[:] = place(source)
     else:
         parts = [place(ref) for ref in op["src_buff"]]
         total = sum(parts[1:], parts[0].copy())

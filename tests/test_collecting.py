@@ -81,7 +81,7 @@ def test_plans_stay_right(seed, kind, cost_us, chunks):
         assert verify(timed).ok, verify(timed).finding
 
 
-@pytest.mark.parametrize(("target", "several"), [("torch", True), ("nccl-p2p", False), ("mscclpp", False)])
+@pytest.mark.parametrize(("target", "several"), [("torch", True), ("nccl-p2p", False), ("mscclpp", True)])
 def test_plans_for_processes_alone_keep_messages_of_several_chunks(target, several):
     net = load_topology("ring:8?message=20us")
     plan = run_planner("auto", net, work(net, "alltoall"), effort="quick", target=find_target(target))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
 from functools import cache
@@ -11,6 +12,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+import mscclpp_executor
 from msccl_executor import check
 from stretto.choose.exportable import exportable
 from stretto.choose.programs import program_s
@@ -100,7 +102,7 @@ def test_so_does_one_among_many_ranks(kind, tmp_path):
     ("net", "kind"),
     [("ndv2:2", "allgather"), ("ndv2:2", "alltoall"), ("ndv2:2", "reducescatter"), ("ring:8?message=20us", "alltoall")],
 )
-@pytest.mark.parametrize("target", ["msccl"])
+@pytest.mark.parametrize("target", ["msccl", "mscclpp"])
 def test_a_program_takes_what_the_plan_takes(target, net, kind):
     plan = planned(target, net, kind, 64_000)
     assert message_count(plan) < plan.transfer_count
@@ -115,6 +117,58 @@ def test_a_message_for_msccl_is_a_step_at_each_end(tmp_path):
     back = importers()["msccl"].read(str(tmp_path / "program"), plan.topology, Size(64_000, None))
     assert verify(back).ok and message_count(back) == message_count(plan)
     assert simulate(back).completion_s <= 1.01 * simulate(plan).completion_s
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("net", NETS)
+def test_a_plan_for_mscclpp_computes_its_collective(net, kind, size, tmp_path):
+    plan = planned("mscclpp", net, kind, size)
+    assert verify(plan).ok
+    data = json.loads(written("mscclpp", plan, tmp_path))
+    c = plan.workload.collectives[0]
+    for seed in range(2):
+        mscclpp_executor.check(data, kind, len(c.ranks), parts_of(c, TARGETS["mscclpp"]).number, seed)
+
+
+def operations(data: dict) -> Counter:
+    return Counter(op["name"] for gpu in data["gpus"] for block in gpu["threadblocks"] for op in block["ops"])
+
+
+def test_a_message_for_mscclpp_is_one_put_and_one_signal(tmp_path):
+    """Three chunks that stand apart at the receiver, behind the signals by which ranks say that they are ready."""
+    plan = two_ranks(
+        "allgather", [[(0, 0, COPY), (2, 0, COPY)], [(1, 0, COPY)], [(3, 1, COPY), (5, 1, COPY)], [(4, 1, COPY)]], 3, 96
+    )
+    data = json.loads(written("mscclpp", plan, tmp_path))
+    found = operations(data)
+    assert found["put"] == 4 and found["signal"] == 2 + 4 and found["copy"] == 2 * 3
+    mscclpp_executor.check(data, "allgather", 2, 3, 0)
+
+
+def test_a_put_takes_chunks_of_one_size_from_one_buffer_and_no_more_than_the_kernel_has_room_for(tmp_path):
+    topology = load_topology("star:12?message=20us")
+    plan = run_planner("bruck", topology, Workload((make_collective("alltoall", topology, 64_000, chunks=2),)))
+    assert message_count(plan) == plan.transfer_count / 10
+    data = json.loads(written("mscclpp", plan, tmp_path))
+    puts = [op for gpu in data["gpus"] for block in gpu["threadblocks"] for op in block["ops"] if op["name"] == "put"]
+    assert {len(op["src_buff"]) for op in puts} <= {*range(1, 9)} and max(len(op["src_buff"]) for op in puts) == 8
+    assert all(len({(ref["type"], ref["size"]) for ref in op["src_buff"]}) == 1 for op in puts)
+    for gpu in data["gpus"]:
+        for own in gpu["threadblocks"]:
+            names = [op["name"] for op in own["ops"]]
+            assert ("put", "put") not in pairwise(names), "MSCCL++'s language would make one of both"
+    mscclpp_executor.check(data, "alltoall", 12, 2, 0)
+
+
+def test_a_put_of_the_cpu_takes_one_range(tmp_path):
+    """Between sites, ranks put through ports. What stands apart is copied together, and taken apart at the receiver."""
+    plan = planned("mscclpp", "sites:3,4", "alltoall", 64_000)
+    sites = [plan.topology.sites[v] for v in plan.src], [plan.topology.sites[v] for v in plan.dst.values]
+    away = {int(m) for m, a, b in zip(plan.message, *sites, strict=True) if a != b}
+    assert len(away) < sum(a != b for a, b in zip(*sites, strict=True))
+    found = operations(json.loads(written("mscclpp", plan, tmp_path)))
+    assert found["pws"] + found["pwsf"] == len(away)
 
 
 @pytest.mark.parametrize("size", SIZES)

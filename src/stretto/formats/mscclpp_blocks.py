@@ -16,6 +16,7 @@ from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from ..model.errors import Unsupported
 from ..model.targets import TARGETS
 from .mscclpp_lanes import Lane, Lanes, Message, Task
 from .mscclpp_program import MEMORY, MOST_REFERENCES, NOP, PORT, Chunks, Gpu, Operation
@@ -151,14 +152,12 @@ class Blocks:
             for task in self.lanes.tasks[lane]:
                 last: dict[Lane, Task] = {}
                 for needed in task.tasks:
-                    if needed.lane != lane and (
-                        needed.lane not in last or last[needed.lane].position < needed.position
-                    ):
+                    if needed.lane != lane and (needed.lane not in last or last[needed.lane].place < needed.place):
                         last[needed.lane] = needed
                 for other in sorted(last):
                     pair = (other, lane)
-                    if known.get(pair, -1) < last[other].position:
-                        known[pair] = last[other].position
+                    if known.get(pair, -1) < last[other].place:
+                        known[pair] = last[other].place
                         semaphore = number.setdefault(pair, len(number))
                         self.releases[id(last[other])].append(semaphore)
                         self.acquires[id(task)].append(semaphore)
@@ -221,6 +220,8 @@ class Blocks:
         self.semaphores += 1
         making.blocks.append(fresh)
         build(fresh)
+        if not fresh.fits():
+            raise Unsupported(f"a message of rank {self.rank} needs more operations than a threadblock has")
         return 1
 
     def _await(self, making: _Lane, sender: int, count: int) -> int:
@@ -259,7 +260,8 @@ class Blocks:
         """The copy, sum or put of a task."""
         by_all = task.message is None or self.via(self.rank, task.message.receiver) == MEMORY
         needs = any(making.phases.get(id(t), -1) == state.phase for t in task.tasks)
-        src = tuple(Chunks(self.rank, *slot, task.count) for slot in task.srcs)
+        parts = () if task.message is None else task.message.parts
+        src = tuple(Chunks(self.rank, *part.src, part.count) for part in parts)
         last = state.ops[-1] if state.ops else NOP
         added = last.name == "re" and last.dst == src and by_all
         if not added and (needs or state.waited_apart or (by_all and state.waited)):
@@ -269,6 +271,7 @@ class Blocks:
         if task.message is None:
             assert task.dst is not None
             name = "copy" if task.kind == "copy" else "re"
+            src = tuple(Chunks(self.rank, *slot, task.count) for slot in task.srcs)
             state.ops.append(Operation(name, src, (Chunks(self.rank, *task.dst, task.count),)))
             return
         self._put(state, task.message, src)
@@ -276,20 +279,39 @@ class Blocks:
     def _put(self, state: _State, message: Message, src: tuple[Chunks, ...]) -> None:
         """Send a message, and signal."""
         peer = message.receiver
-        number, dst = self.channel["out", peer], (Chunks(peer, *message.dst, message.count),)
+        number, dst = self.channel["out", peer], tuple(Chunks(peer, *part.dst, part.count) for part in message.parts)
         if self.via(self.rank, peer) == PORT:
             last = message.number == len(self.lanes.messages[self.rank, peer]) - 1
             name = "pwsf" if last or (self.rank, peer, message.number) in self.flushed else "pws"
             if state.ops and state.ops[-1].name == name:  # MSCCL++ would give the second one to another thread
                 state.meet()
-            state.ops.append(Operation(name, src, dst, (number,), PORT))
+            state.ops.append(Operation(name, (_whole(src),), (_whole(dst),), (number,), PORT))
             state.use(PORT, number)
             return
         last_op = state.ops[-1] if state.ops else NOP
         if last_op.name == "re" and last_op.dst == src:  # the sum is written here and there at once
             state.ops[-1] = Operation("res", last_op.src, last_op.dst + dst, (number,), MEMORY)
         else:
-            state.ops.append(Operation("put", src, dst, (number,), MEMORY))
+            for pairs in _alike(src, dst):
+                if state.ops and state.ops[-1].name == "put":  # MSCCL++'s language would make one of both
+                    state.meet()
+                taken, put = zip(*pairs, strict=True)
+                state.ops.append(Operation("put", taken, put, (number,), MEMORY))
         state.use(MEMORY, number)
         state.meet()
         state.count("signal", [number], MEMORY)
+
+
+def _whole(parts: Sequence[Chunks]) -> Chunks:
+    """The range that parts of a message are, one after the other."""
+    first = parts[0]
+    return first._replace(size=sum(part.size for part in parts))
+
+
+def _alike(src: Sequence[Chunks], dst: Sequence[Chunks]) -> list[list[tuple[Chunks, Chunks]]]:
+    """The parts of a message as operations take them: few, of one size, and from one buffer, as the kernel asks only
+    the first one for its buffer."""
+    pairs: dict[tuple[str, int], list[tuple[Chunks, Chunks]]] = defaultdict(list)
+    for a, b in zip(src, dst, strict=True):
+        pairs[a.buffer, a.size].append((a, b))
+    return [own[at : at + MOST_REFERENCES] for own in pairs.values() for at in range(0, len(own), MOST_REFERENCES)]

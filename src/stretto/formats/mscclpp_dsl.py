@@ -182,7 +182,8 @@ def _calls(rank: int, number: int, op: Operation) -> list[str]:
         sent = (f"memory[{rank}][{c}].put({d}, {dst[0]}, {tb})" for c, d in zip(op.channels, dst[1:], strict=True))
         return [added, *sent]
     name = {"put": "put", "pws": "put_with_signal", "pwsf": "put_with_signal_and_flush"}[op.name]
-    return [f"{op.via}[{rank}][{op.channels[0]}].{name}({dst[0]}, {src[0]}, {tb})"]
+    # of one put with several sources it makes one operation
+    return [f"{op.via}[{rank}][{op.channels[0]}].{name}({d}, {s}, {tb})" for d, s in zip(dst, src, strict=True)]
 
 
 def _slice(chunks: Chunks) -> str:

@@ -7,41 +7,57 @@ by one
 lane of sends, which sends nothing else that had to come first, is one lane with it: rings and chains need no semaphore.
 
 Data go straight to the place where they are wanted, if what was there before is certainly done with; else, and if they
-are added to something, into a slot of scratch of their own, from where the receiver copies or adds them.
+are added to something, into a slot of scratch of their own, from where the receiver copies or adds them. A put of the
+CPU's takes one range of memory: the chunks of such a message that stand apart are copied together first.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container
+from collections.abc import Callable, Container
 from dataclasses import dataclass, field
 
 from .mscclpp_program import MOST_REFERENCES
-from .step_messages import Slot
-from .steps import Program
+from .step_messages import Carried, Form, Slot, in_one_range
+from .steps import Program, Step
 
 Lane = tuple[str, int, int]
 """A lane: "in", "out" or "own", its rank, and the peer (-1 for "own")."""
 
 
+@dataclass(frozen=True)
+class Part:
+    """What a message carries from a slot to a slot: ``count`` chunks of the program.
+
+    Attributes:
+        staged: whether ``dst`` is a slot for this message alone, from which the receiver takes it.
+    """
+
+    src: Slot
+    dst: Slot
+    count: int
+    staged: bool
+
+
 @dataclass
 class Message:
-    """What one rank sends to another: ``count`` chunks from ``src`` at the sender to ``dst`` at the receiver.
+    """What one rank sends to another, and tells it by one signal.
 
     Attributes:
         number: its place among the messages from this sender to this receiver.
-        staged: whether ``dst`` is a slot for this message alone, from which the receiver takes it.
         position: of the receipt, in the order of all steps.
     """
 
     sender: int
     receiver: int
     number: int
-    src: Slot
-    dst: Slot
-    count: int
-    staged: bool
+    parts: list[Part]
     position: int
+
+    @property
+    def staged(self) -> bool:
+        """Whether all that it carries has slots for this message alone."""
+        return all(part.staged for part in self.parts)
 
 
 @dataclass(eq=False)
@@ -54,6 +70,7 @@ class Task:
             to.
         message: what is sent.
         arrivals: messages that must have come. tasks: tasks of the rank that must be over.
+        place: its place in its lane.
     """
 
     lane: Lane
@@ -65,6 +82,7 @@ class Task:
     message: Message | None = None
     arrivals: list[Message] = field(default_factory=list)
     tasks: list[Task] = field(default_factory=list)
+    place: int = -1
 
     @property
     def rank(self) -> int:
@@ -87,13 +105,14 @@ class Lanes:
     scratch: list[int]
 
 
-def lanes_of(program: Program, staged: Container[tuple[int, int, int]]) -> Lanes:
+def lanes_of(program: Program, staged: Container[tuple[int, int, int]], one_range: Callable[[int, int], bool]) -> Lanes:
     """The lanes of a program of steps.
 
     Args:
         staged: (sender, receiver, number) of messages that must go through a slot of their own.
+        one_range: whether a message from a rank to another is one range of memory at both ends.
     """
-    making = _Making(program, staged)
+    making = _Making(program, staged, one_range)
     for position, step in enumerate(program.steps):
         if step.kind == "cpy":
             making.copy(position)
@@ -125,14 +144,16 @@ class _Sum:
 class _Making:
     """Tasks, while steps are read in their order."""
 
-    def __init__(self, program: Program, staged: Container[tuple[int, int, int]]) -> None:
-        self.program, self.staged = program, staged
+    def __init__(
+        self, program: Program, staged: Container[tuple[int, int, int]], one_range: Callable[[int, int], bool]
+    ) -> None:
+        self.program, self.staged, self.one_range = program, staged, one_range
         self.scratch = list(program.scratch)
         self.in_place = program.kind == "allreduce"  # where input and output are often one buffer
         self.overwritten = {(s.rank, s.dst) for s in program.steps if s.kind in ("r", "rrc", "re")}
         self.tasks: list[Task] = []
         self.messages: dict[tuple[int, int], list[Message]] = defaultdict(list)
-        self.of_step: dict[int, Message] = {}
+        self.of_step: dict[int, tuple[Message, Part]] = {}
         self.origin: dict[tuple[int, Slot], Slot] = {}
         self.filled: dict[tuple[int, Slot], Use] = {}
         self.readers: dict[tuple[int, Slot], list[Task]] = defaultdict(list)
@@ -148,40 +169,68 @@ class _Making:
             self.tasks.append(Task(("own", step.rank, -1), "copy", position, (step.src,), step.dst, step.count))
 
     def send(self, position: int) -> None:
-        step = self.program.steps[position]
-        key = (step.rank, step.src)
-        self.end_sum(key)
-        target = self.program.steps[step.partner]
-        pair = (step.rank, step.peer)
+        """A message: this step, and those that go on with it."""
+        steps = self.program.steps
+        if steps[position].more:
+            return
+        last = position + 1
+        while last < len(steps) and steps[last].more and steps[last].kind == "s":
+            last += 1
+        sent = steps[position:last]
+        for step in sent:
+            self.end_sum((step.rank, step.src))
+        pair = (sent[0].rank, sent[0].peer)
         number = len(self.messages[pair])
-        staged = target.kind == "rrc" or (*pair, number) in self.staged
-        dst = ("s", self._slot(step.peer, step.count)) if staged else target.dst
-        src = self.origin.get(key, step.src)
-        message = Message(*pair, number, src, dst, step.count, staged, step.partner)
-        self.messages[pair].append(message)
-        self.of_step[step.partner] = message
-        task = Task(("out", *pair), "send", position, (src,), count=step.count, message=message)
-        self._need(task, self.filled.get(key))
-        if src == step.src or self.in_place:
-            self.readers[key].append(task)
+        task = Task(("out", *pair), "send", position)
+        parts: dict[int, Part] = {}  # by the step that receives
+        for step, src, dst in self._slots(task, sent, (*pair, number) in self.staged):
+            parts[step.partner] = Part(src, dst or ("s", self._slot(step.peer, step.count)), step.count, dst is None)
+        task.message = Message(*pair, number, [*parts.values()], sent[0].partner)
+        self.messages[pair].append(task.message)
+        self.of_step |= {receipt: (task.message, part) for receipt, part in parts.items()}
         self.tasks.append(task)
+
+    def _slots(self, task: Task, sent: list[Step], staged: bool) -> list[tuple[Step, Slot, Slot | None]]:
+        """What a message carries, in its order, with the slots at both ends; no second one where that is staged."""
+        rank, peer = sent[0].rank, sent[0].peer
+        carried = []
+        for i, step in enumerate(sent):
+            dst = None if staged or self.program.steps[step.partner].kind == "rrc" else step.dst
+            carried.append(Carried(i, self.origin.get((rank, step.src), step.src), dst, step.count, False))
+        form = Form(carried)
+        if len(sent) > 1 and self.one_range(rank, peer):
+            form = in_one_range(carried)
+        found: list[tuple[Step, Slot, Slot | None]] = []
+        for c in form.carried:
+            step, src = sent[c.receiver], c.src
+            reader = task
+            if form.packs:
+                src = ("s", self._slot(rank, c.parts))
+                reader = Task(task.lane, "copy", task.position, (c.src,), src, c.parts)
+                self.tasks.append(reader)
+                task.tasks.append(reader)
+            self._need(reader, self.filled.get((rank, step.src)))
+            if c.src == step.src or self.in_place:
+                self.readers[rank, step.src].append(reader)
+            found.append((step, src, None if form.unpacks else c.dst))
+        return found
 
     def _slot(self, rank: int, count: int) -> int:
         self.scratch[rank] += count
         return self.scratch[rank] - count
 
     def receive(self, position: int) -> None:
-        step, message = self.program.steps[position], self.of_step[position]
+        step, (message, part) = self.program.steps[position], self.of_step[position]
         key = (step.rank, step.dst)
         if step.kind == "rrc":
-            self._add(key, message.dst, message, step.count, position)
+            self._add(key, part.dst, message, step.count, position)
             return
         self.end_sum(key)
         self.origin.pop(key, None)
-        if not message.staged:
+        if not part.staged:
             self.filled[key], self.readers[key] = message, []
             return
-        task = Task(("in", message.receiver, message.sender), "copy", position, (message.dst,), step.dst, step.count)
+        task = Task(("in", message.receiver, message.sender), "copy", position, (part.dst,), step.dst, step.count)
         task.arrivals.append(message)
         self._fill(task, key)
 
@@ -271,6 +320,8 @@ def _joined(making: _Making) -> Lanes:
         tasks[lane] += relays
     for queue in tasks.values():
         queue.sort(key=lambda task: task.position)
+        for place, task in enumerate(queue):
+            task.place = place
     return Lanes(dict(tasks), home, dict(making.messages), making.scratch)
 
 

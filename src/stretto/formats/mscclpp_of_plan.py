@@ -51,7 +51,7 @@ def plan_of(timeline: Timeline, sizes: tuple[int, int] | None = None) -> tuple[E
     staged: set[tuple[int, int, int]] = set()
     flushed: set[tuple[int, int, int]] = set()
     while True:
-        lanes = lanes_of(program, staged)
+        lanes = lanes_of(program, staged, lambda one, other: via(one, other) == PORT)
         made = _made(program, lanes, via, flushed, plan)
         proof = prove(made)
         before = len(staged) + len(flushed)
@@ -60,7 +60,9 @@ def plan_of(timeline: Timeline, sizes: tuple[int, int] | None = None) -> tuple[E
         if len(staged) + len(flushed) == before:
             break
     in_place = proof.holds and not _misplaced(made) and prove(replace(made, inplace=True)).holds
-    copies = _copies(made, plan)
+    ranges = (m for pair, own in lanes.messages.items() if via(*pair) == PORT for m in own if len(m.parts) > 1)
+    # no part of a range of several chunks is a part of each of them
+    copies = 1 if next(ranges, None) is not None else _copies(made, plan)
     if copies > 1:
         made = copied(made, copies)
         proof = prove(made, resident=RESIDENT)
@@ -121,7 +123,7 @@ def _heed(
         sent, put = (op.dst[0], op.dst[-1]) if op.name == "res" else (op.src[0], op.dst[0])
         peer = put.rank
         for message in lanes.messages[rank, peer]:
-            if (put.buffer, put.first) == message.dst and sent.first == message.src[1]:
+            if any(part.dst == (put.buffer, put.first) and part.src[1] == sent.first for part in message.parts):
                 key = (rank, peer, message.number)
                 if not message.staged:
                     staged.add(key)

@@ -1,6 +1,8 @@
 """MSCCL++ execution plans as their executor runs them: threadblocks, signals, and what is put.
 
 A threadblock takes its operations in turn and copies what it puts by itself, so it sends one message after the other.
+What it puts to a rank before it does anything but put is one message: one signal tells of it, and costs what a message
+costs besides its bytes.
 A put through a port is done by a thread of the CPU, one after the other for each pair of ranks, while the threadblock
 goes on until it flushes. A chunk is sent whole, however large it is. Signals, semaphores and barriers take no time
 besides that of the messages that come before them. Where the same threadblock stands several times side by side, each
@@ -107,6 +109,7 @@ class _Block:
     now: Operation | None
     known: Known = field(default_factory=dict)
     last: int = -1  # its last step
+    putting: dict[int, int] = field(default_factory=dict)  # bytes put to each rank that no step has sent yet
     arrived: bool = False
 
 
@@ -144,8 +147,12 @@ class _Run:
             going = False
             for block in self.blocks:
                 while block.now is not None and self._can(block, block.now):
+                    if block.now.name != "nop" and not any(move.how == "put" for move in block.now.moves):
+                        self._put(block)
                     self._do(block, block.now)
                     block.now, block.arrived, going = next(block.steps, None), False, True
+        for block in self.blocks:
+            self._put(block)
 
     def _can(self, block: _Block, op: Operation) -> bool:
         if op.barrier is not None:
@@ -205,16 +212,23 @@ class _Run:
         for r in move.dst:
             if r.rank == block.rank or not r.size:
                 continue
-            message = self._send(block.rank, r.rank, r.size)
-            if move.how == "port":
+            if move.how == "put":
+                block.putting[r.rank] = block.putting.get(r.rank, 0) + r.size
+            else:
+                message = self._send(block.rank, r.rank, r.size)
                 thread = self.ports.setdefault((block.rank, r.rank), len(self.blocks) + len(self.ports))
                 waits = (block.last,) if block.last >= 0 else ()
                 self.steps.append(Step(thread, waits, (message,)))
                 self.over_ports[block.number, r.rank] = len(self.steps) - 1
                 block.known[thread, r.rank] = message
-            else:
-                self._add(block, Step(block.number, (), (message,)))
-                block.known[block.number, r.rank] = message
+
+    def _put(self, block: _Block) -> None:
+        """Send what a threadblock has put, a message to each rank."""
+        for rank, size in block.putting.items():
+            message = self._send(block.rank, rank, size)
+            self._add(block, Step(block.number, (), (message,)))
+            block.known[block.number, rank] = message
+        block.putting.clear()
 
     def _send(self, rank: int, to: int, size: int) -> int:
         self.messages.append((rank, to, size * self.copies))

@@ -166,7 +166,7 @@ TARGETS: dict[str, Target] = {
             # A GPU of 80 multiprocessors runs 80 threadblocks of 64 operations at once, about two for a message's end.
             "mscclpp", "MSCCL++ execution plan, run by MSCCL++ on GPUs: `stretto export --to mscclpp` (`mscclpp-dsl`)",
             kinds=BUFFERED, equal_parts=True, alignment_bytes=16, buffer_parts=2**13, steps=64, channels=16,
-            buffer_bytes=2**32, messages_at_once=2560,
+            buffer_bytes=2**32, messages_at_once=2560, several_chunks=True,
         ),
         Target(
             "torch", "processes of PyTorch's backend `stretto`, and those of `stretto run`, which send over sockets",
