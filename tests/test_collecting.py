@@ -14,7 +14,7 @@ from stretto.bounds import bounds
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import Unsupported
 from stretto.model.messages import message_count
-from stretto.model.targets import find_target
+from stretto.model.targets import TARGETS, find_target
 from stretto.planners import run_planner
 from stretto.schedule.collecting import collected
 from stretto.simulate import simulate
@@ -81,11 +81,11 @@ def test_plans_stay_right(seed, kind, cost_us, chunks):
         assert verify(timed).ok, verify(timed).finding
 
 
-@pytest.mark.parametrize(("target", "several"), [("torch", True), ("nccl-p2p", False), ("mscclpp", True)])
-def test_plans_for_processes_alone_keep_messages_of_several_chunks(target, several):
+@pytest.mark.parametrize("target", TARGETS)
+def test_plans_for_targets_have_messages_of_several_chunks(target):
     net = load_topology("ring:8?message=20us")
     plan = run_planner("auto", net, work(net, "alltoall"), effort="quick", target=find_target(target))
-    assert (plan.message is not None) is several
+    assert plan.message is not None
 
 
 @pytest.mark.parametrize("sharing", ["fair", "priorities"])

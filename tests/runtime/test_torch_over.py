@@ -16,13 +16,15 @@ from stretto.model.collective import Workload, make_collective
 from stretto.model.demand import alltoallv
 from stretto.model.errors import StrettoError
 from stretto.model.kinds import KINDS
+from stretto.model.messages import message_count
 from stretto.model.targets import find_target
 from stretto.model.variants import costing
 from stretto.planners import run_planner
 from stretto.topologies import assume_messages, load_topology
 
 torch = pytest.importorskip("torch", reason="PyTorch is missing: pip install 'stretto[torch]'")
-from stretto.torch.rounds import Execution, RoundProgram  # noqa: E402
+from stretto.torch.packed import by_message, packed, side_by_side, unpack  # noqa: E402
+from stretto.torch.rounds import Execution, Part, RoundProgram  # noqa: E402
 
 RANKS, ROOT, EACH = 4, 1, 12 * 5
 NETWORKS = ("ring:4", "star:4")
@@ -65,6 +67,13 @@ def plans():
                     yield kind, f"{kind} on {spec} by {planner}", run_planner(planner, net, Workload((c,)))
                 except StrettoError:
                     continue
+    steps = {"alltoall": "bruck"} | dict.fromkeys(("allgather", "reducescatter", "allreduce"), "rabenseifner")
+    for kind, planner in steps.items():
+        net = load_topology("star:4?message=20us")
+        c = make_collective(kind, net, 4 * 240, root=ROOT, chunks=3)
+        plan = run_planner(planner, net, Workload((c,)))
+        assert message_count(plan) < plan.transfer_count
+        yield kind, f"{kind} in messages on star:4 by {planner}", plan
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +144,32 @@ def test_plans_of_every_kind_give_what_the_definition_says(results):
         due, ended = results[name]
         for rank, (expected, got) in enumerate(zip(due, ended)):
             assert got is None if expected is None else np.array_equal(got, expected.numpy()), (name, rank, got)
+
+
+def test_a_message_is_one_send_and_one_receive():
+    net = load_topology("star:4?message=20us")
+    plan = run_planner("bruck", net, Workload((make_collective("alltoall", net, 4 * 240, chunks=3),)))
+    programs = [RoundProgram.of(plan, rank, RANKS) for rank in range(RANKS)]
+    assert len(programs[0].rounds) == 2, "a round for each step of log2(4)"
+    for program in programs:
+        for sends, receives in program.rounds:
+            for own in (sends, receives):
+                assert len(own) > 1 and len({program.message[part.row] for part in own}) == 1
+
+
+def test_parts_of_a_message_are_one_tensor():
+    memory = torch.arange(9)
+    a, b, c = memory.split([2, 3, 4])
+    parts = [Part(k, tensor, peer, message) for k, (tensor, peer, message) in enumerate(
+        [(a, 1, 0), (c, 2, 0), (b, 1, 0), (c, 1, 5), (memory[:0], 1, 7)])]  # fmt: skip
+    groups = by_message(parts)
+    assert [[part.row for part in own] for own in groups] == [[0, 2], [1], [3]]
+    assert packed(groups[0]).data_ptr() == memory.data_ptr() and packed(groups[0]).tolist() == [0, 1, 2, 3, 4]
+    apart = [parts[2], parts[0]]
+    assert packed(apart).tolist() == [2, 3, 4, 0, 1] and packed(apart).data_ptr() != b.data_ptr()
+    assert side_by_side([a, b.clone()]) is None
+    unpack(torch.tensor([7, 7, 7, 8, 8]), apart)
+    assert memory.tolist() == [8, 8, 7, 7, 7, 5, 6, 7, 8]
 
 
 def test_sums_in_place_are_those_of_every_operation_and_equal_at_all_ranks(results):

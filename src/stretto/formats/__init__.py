@@ -8,12 +8,11 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from ..model.errors import InputError, Unsupported
-from ..model.messages import apart
 from ..model.plan import Plan
 from ..model.targets import TARGETS
 from ..model.timeline import Timeline
@@ -74,22 +73,12 @@ def exporters() -> dict[str, Exporter]:
     return {name: e for e in known for name in (e.name, *e.aliases)}
 
 
-CHUNK_BY_CHUNK = "messages of several chunks became one message for each chunk"
-"""What is said of a plan that has such messages."""
-
-
 def _naming(target: str, write: Callable[..., Sequence[str] | None]) -> Callable[..., Sequence[str] | None]:
-    """A format's function that writes; where it refuses a plan made for another target or none, it names its own.
-
-    Formats of targets send chunk by chunk. So a message of several chunks becomes one message for each, in its time.
-    """
+    """A format's function that writes; where it refuses a plan made for another target or none, it names its own."""
 
     def written(timeline: Timeline, path: str, *args: Any, **given: Any) -> Sequence[str] | None:
-        several = timeline.plan.message is not None and not TARGETS[target].several_chunks
-        alone = replace(timeline, plan=apart(timeline.plan)) if several else timeline
         try:
-            notes = write(alone, path, *args, **given)
-            return notes if alone is timeline else [*(notes or ()), CHUNK_BY_CHUNK]
+            return write(timeline, path, *args, **given)
         except Unsupported as refusal:
             plan, asked = timeline.plan, TARGETS[target]
             kinds = {c.kind for c in plan.workload.collectives}

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..kernels import at_speed
 from ..model.arrays import Int64
+from ..model.messages import messages_of
 from ..model.plan import Plan
 from ..model.symmetric import SymmetricPlan
 from ..simulate import simulate
@@ -22,6 +23,8 @@ def rounds_of(plan: Plan) -> Int64:
     A transfer comes after what it depends on, and after the transfers that use a link of its route before it as
     simulated. So chunks follow one another through the network as they do in the plan.
     """
+    if (messages := messages_of(plan)) is not None:  # a message goes in one round
+        return rounds_of(messages.merged)[messages.of]
     if isinstance(plan, SymmetricPlan):
         plan = plan.expand()
     depends, route = plan.depends, plan.route

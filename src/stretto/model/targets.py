@@ -68,7 +68,6 @@ class Target:
             once. Plans with more are made where fewer cost too much time.
         one_range: whether a message is one range of a buffer at its sender and one at its receiver. Where its chunks
             do not stand side by side, exporters copy them together.
-        several_chunks: whether a message may carry several chunks; else plans have a message for each.
         message_s: seconds that a message costs at least, on links at an end of which something handles messages.
         late_share: share of a plan's completion up to which it counts that chains of its transfers meet more latency
             than they must. It is for networks on which bytes may come late, as over TCP: what waits for them is late,
@@ -102,7 +101,6 @@ class Target:
     messages: int = UNLIMITED
     messages_at_once: int = UNLIMITED
     one_range: bool = False
-    several_chunks: bool = False
     message_s: float = 0.0
     late_share: float = 0.0
 
@@ -157,7 +155,6 @@ TARGETS: dict[str, Target] = {
             kinds=BUFFERED, equal_parts=True, alignment_bytes=4, buffer_parts=2**15 - 1, step_parts=71,
             threadblocks=216, awaited_threadblocks=128, steps=256, channels=32, channel_peers=32, elements=4096,
             messages=3600, pass_bytes=2 << 20, in_flight=2, one_range=True,
-            several_chunks=True,
         ),
         Target(
             # microsoft/mscclpp src/core/include/execution_common.hpp: MAX_OPERATION, MAX_CHANNEL,
@@ -166,11 +163,11 @@ TARGETS: dict[str, Target] = {
             # A GPU of 80 multiprocessors runs 80 threadblocks of 64 operations at once, about two for a message's end.
             "mscclpp", "MSCCL++ execution plan, run by MSCCL++ on GPUs: `stretto export --to mscclpp` (`mscclpp-dsl`)",
             kinds=BUFFERED, equal_parts=True, alignment_bytes=16, buffer_parts=2**13, steps=64, channels=16,
-            buffer_bytes=2**32, messages_at_once=2560, several_chunks=True,
+            buffer_bytes=2**32, messages_at_once=2560,
         ),
         Target(
             "torch", "processes of PyTorch's backend `stretto`, and those of `stretto run`, which send over sockets",
-            sharing=SHARING, planes=True, same_bits=True, several_chunks=True, message_s=MESSAGE_S,
+            sharing=SHARING, planes=True, same_bits=True, message_s=MESSAGE_S,
             late_share=LATE_SHARE,
         ),
         Target(
@@ -178,7 +175,6 @@ TARGETS: dict[str, Target] = {
         ),
         Target(
             "chakra", "Chakra traces, for ASTRA-sim: `stretto export --to chakra`", kinds=BUFFERED, equal_parts=True,
-            several_chunks=True,
         ),
     )
 }  # fmt: skip

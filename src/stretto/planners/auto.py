@@ -139,7 +139,7 @@ def auto(request: Request) -> Plan:
         raise _refusal(request, [*filter(None, unable.values()), *(a.refusal for a in answers if a.refusal)])
     if not case.several and best.likely_s > case.near_s:
         answers = _with_finer_parts(case, turns, answers, best.preference_s)
-    if not case.several and request.several_chunks and (request.target is None or request.target.several_chunks):
+    if not case.several and request.several_chunks:
         answers = [*answers, *_in_messages(answers, case)]
         if min(answer.likely_s for answer in answers) > case.near_s:
             answers = [*answers, *_on_other_ways(answers, case)]

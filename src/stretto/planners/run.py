@@ -136,8 +136,7 @@ def _run(spec: str, request: Request, options: Mapping[str, Any]) -> Plan:
         # what a target asks takes nothing from what planners may try, so that they plan as they do without one; and a
         # plan that is made again has as much effort as the first one had
         again = topology is not request.topology
-        planned = _once(spec, options, replace(own, topology=topology, budget=whole.apart() if again else budget))
-        return planned if target.several_chunks else apart(planned)
+        return _once(spec, options, replace(own, topology=topology, budget=whole.apart() if again else budget))
 
     return fitting(make, request.topology, request.workload, target, whole.apart(), request.kept)
 

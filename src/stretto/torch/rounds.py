@@ -25,11 +25,13 @@ from .tensors import REDUCE
 
 
 class Part(NamedTuple):
-    """One end of a transfer at a rank: its number in the plan, the flat tensor, and the rank at the other end."""
+    """One end of a transfer at a rank: its number in the plan, the flat tensor, the rank at the other end, and the
+    number of its message, which other transfers may share."""
 
     row: int
     tensor: Tensor
     peer: int
+    message: int
 
 
 class Transport(Protocol):
@@ -51,6 +53,7 @@ class RoundProgram:
 
     Attributes:
         rounds: for each round in which the rank has a part its sends and its receives, by their numbers in the plan.
+        message: int[transfers], the message of each.
         peers: the rank in the group of each node.
     """
 
@@ -59,6 +62,7 @@ class RoundProgram:
     collective: Collective
     chunks: Mapping[int, ChunkSteps]
     rounds: list[tuple[list[Send], list[Receive]]]
+    message: Sequence[int]
     peers: dict[int, int]
 
     @classmethod
@@ -87,7 +91,8 @@ class RoundProgram:
             rounds.setdefault(int(number[row]), ([], []))[0].append(steps.sends[row])
         for row in sorted(steps.receives):
             rounds.setdefault(int(number[row]), ([], []))[1].append(steps.receives[row])
-        return cls(plan, rank, collective, steps.chunks, [rounds[i] for i in sorted(rounds)], peers)
+        message = range(plan.transfer_count) if plan.message is None else plan.message.tolist()
+        return cls(plan, rank, collective, steps.chunks, [rounds[i] for i in sorted(rounds)], message, peers)
 
 
 class Execution:
@@ -157,26 +162,41 @@ class Execution:
 
     def _exchange(self, sends: list[Send], receives: list[Receive]) -> None:
         """Do one round."""
-        peers, going, coming = self.program.peers, [], []
+        peers, message, going, coming = self.program.peers, self.program.message, [], []
+        memory = self._room(receives)
         for receive in receives:
-            memory = self._place(receive)
-            self.payloads[receive.row] = memory
-            coming.append(Part(receive.row, memory, peers[receive.source]))
+            self.payloads[receive.row] = memory[receive.row]
+            coming.append(Part(receive.row, memory[receive.row], peers[receive.source], message[receive.row]))
         for send in sends:
             value = self._value(send.chunk, send.version)
-            going += [Part(send.row, value, peers[to]) for to in send.to]
+            going += [Part(send.row, value, peers[to], message[send.row]) for to in send.to]
         self.transport.exchange(going, coming)
         for send in sends:
             self._release(send.chunk, send.version)
 
-    def _place(self, receive: Receive) -> Tensor:
-        """Where to receive: in the output if the bytes stay there, and nothing else lies there before."""
+    def _room(self, receives: list[Receive]) -> dict[int, Tensor]:
+        """Where to receive each row: in its place, else in new memory, where those of a message lie side by side."""
+        room: dict[int, Tensor] = {}
+        others: dict[int, list[Receive]] = {}
+        for receive in receives:
+            place = self._place(receive)
+            if place is None:
+                others.setdefault(self.program.message[receive.row], []).append(receive)
+            else:
+                room[receive.row] = place
+        for own in others.values():
+            sizes = [self.high[receive.chunk] - self.low[receive.chunk] for receive in own]
+            room |= zip((receive.row for receive in own), self.like.new_empty(sum(sizes)).split(sizes), strict=True)
+        return room
+
+    def _place(self, receive: Receive) -> Tensor | None:
+        """The output if the bytes stay there, and nothing else lies there before."""
         steps = self.program.chunks[receive.chunk]
         if steps.final is not None and not steps.held:
             version = steps.versions[steps.final]
             if version.base == NOTHING and version.adds == (receive.row,):
                 return self.outputs[receive.chunk]
-        return self.like.new_empty(self.high[receive.chunk] - self.low[receive.chunk])
+        return None
 
     def _value(self, chunk: int, i: int) -> Tensor:
         """A version of a chunk: its base with its arrivals added in their order."""

@@ -1,6 +1,7 @@
 """Plans by any group of ``torch.distributed``: its sends and receives move the bytes, PyTorch adds them up here.
 
-So plans run on GPUs through NCCL as it is. Each round (:mod:`.rounds`) is one ``batch_isend_irecv``.
+So plans run on GPUs through NCCL as it is. Each round (:mod:`.rounds`) is one ``batch_isend_irecv``, in which a message
+is one send and one receive.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ..model.arrays import Int64, Ragged
 from ..model.collective import Collective
 from ..model.errors import ArgumentError, Unsupported
 from ..model.plan import Plan
+from .packed import by_message, packed, side_by_side, unpack
 from .rounds import Execution, Part, RoundProgram
 from .tensors import OPS, REDUCE, divide, plain, plain_copy
 
@@ -89,14 +91,19 @@ class Batches:
         self._group = group
 
     def exchange(self, sends: Sequence[Part], receives: Sequence[Part]) -> None:
-        operations = [
-            self._operation(function, part)
-            for function, parts in ((dist.irecv, receives), (dist.isend, sends))
-            for part in parts
-            if part.tensor.numel()
+        coming = by_message(receives)
+        room = [side_by_side([part.tensor for part in parts]) for parts in coming]
+        into = [
+            parts[0].tensor.new_empty(sum(part.tensor.numel() for part in parts)) if whole is None else whole
+            for parts, whole in zip(coming, room, strict=True)
         ]
+        operations = [self._operation(dist.irecv, whole, own[0].peer) for whole, own in zip(into, coming, strict=True)]
+        operations += [self._operation(dist.isend, packed(own), own[0].peer) for own in by_message(sends)]
         for work in dist.batch_isend_irecv(operations) if operations else []:
             work.wait()
+        for parts, view, whole in zip(coming, room, into, strict=True):
+            if view is None:
+                unpack(whole, parts)
 
     def await_arrival(self, row: int) -> None:
         pass
@@ -104,10 +111,9 @@ class Batches:
     def settle(self) -> None:
         pass
 
-    def _operation(self, function: Any, part: Part) -> Any:
+    def _operation(self, function: Any, tensor: Tensor, peer: int) -> Any:
         """A send or receive of bytes: NCCL has not every type."""
-        peer = dist.get_global_rank(self._group, part.peer)
-        return dist.P2POp(function, part.tensor.view(torch.uint8), peer, self._group)
+        return dist.P2POp(function, tensor.view(torch.uint8), dist.get_global_rank(self._group, peer), self._group)
 
 
 def elements_of(c: Collective, rank: int, source: Tensor | None, output: Tensor | None) -> Int64:
