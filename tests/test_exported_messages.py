@@ -100,7 +100,15 @@ def test_so_does_one_among_many_ranks(kind, tmp_path):
 
 @pytest.mark.parametrize(
     ("net", "kind"),
-    [("ndv2:2", "allgather"), ("ndv2:2", "alltoall"), ("ndv2:2", "reducescatter"), ("ring:8?message=20us", "alltoall")],
+    [
+        ("star:12?message=20us", "allgather"),
+        ("star:12?message=20us", "alltoall"),
+        ("star:12?message=20us", "reducescatter"),
+        ("ndv2:2", "allgather"),
+        ("ndv2:2", "alltoall"),
+        ("ndv2:2", "reducescatter"),
+        ("ring:8?message=20us", "alltoall"),
+    ],
 )
 @pytest.mark.parametrize("target", ["msccl", "mscclpp"])
 def test_a_program_takes_what_the_plan_takes(target, net, kind):
@@ -169,6 +177,19 @@ def test_a_put_of_the_cpu_takes_one_range(tmp_path):
     assert len(away) < sum(a != b for a, b in zip(*sites, strict=True))
     found = operations(json.loads(written("mscclpp", plan, tmp_path)))
     assert found["pws"] + found["pwsf"] == len(away)
+
+
+@pytest.mark.parametrize("kind", ["allgather", "alltoall", "reducescatter"])
+@pytest.mark.parametrize("net", ["ndv2:2"])
+def test_a_plan_for_mscclpp_is_read_back_with_its_messages(net, kind, tmp_path):
+    plan = planned("mscclpp", net, kind, 64_000)
+    data = json.loads(written("mscclpp", plan, tmp_path))
+    chunks = max(data["gpus"][0]["input_chunks"], data["gpus"][0]["output_chunks"])
+    size = -(-64_000 // (16 * chunks)) * 16 * chunks
+    back = importers()["mscclpp"].read(str(tmp_path / "program"), plan.topology, Size(size, None))
+    assert verify(back).ok, verify(back).finding
+    assert message_count(back) == message_count(plan) < plan.transfer_count
+    assert simulate(back).completion_s == pytest.approx(simulate(plan).completion_s, rel=0.05)
 
 
 @pytest.mark.parametrize("size", SIZES)

@@ -97,7 +97,7 @@ def test_a_thread_sends_one_message_after_the_other():
         ),
         3_000_000,
     )
-    own = int(np.flatnonzero(alone.plan.src == 0)[-1])
+    own = int(np.flatnonzero((alone.plan.src == 0) & (alone.plan.depends.lengths == 0))[0])
     assert simulate(alone.plan, follows=alone.follows).start_s[own] == 0.0
 
 

@@ -122,8 +122,9 @@ def _threadblocks(steps: list[Step]) -> tuple[list[_Block], int]:
     """The steps as threadblocks, numbered from 0 in each rank, and the number of channels."""
     keys = _keys(steps)
     awaited = {keys[w] for step, key in zip(steps, keys, strict=True) for w in step.waits if keys[w] != key}
-    # runtimes hold the number of a threadblock that is waited for in few bits, so those come first
-    blocks = {key: _Block(*key) for key in sorted(set(keys), key=lambda key: (key not in awaited, key))}
+    # runtimes hold the number of a threadblock that is waited for in few bits, so those come first; else what is
+    # earlier in time
+    blocks = {key: _Block(*key) for key in sorted(dict.fromkeys(keys), key=lambda key: key not in awaited)}
     counts: Counter[int] = Counter()
     for key, block in blocks.items():
         block.number = counts[block.rank]

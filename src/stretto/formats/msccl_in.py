@@ -185,12 +185,13 @@ class _Run:
         self.message: list[int] = []
         self.log: list[ThreadStep] = []
         self.number: dict[tuple[int, int, int], int] = {}  # the place in the log of a step of a threadblock of a rank
-        self.thread = {key: i for i, key in enumerate(blocks)}
+        self.thread = {key: i for i, key in enumerate(sorted(blocks, key=lambda key: (key[1], key[0])))}
 
     def run(self, where: str) -> None:
         """Execute all steps; Fault if no threadblock can go on, or messages are left over."""
         asleep: dict[tuple[int, ...], list[tuple[int, int]]] = defaultdict(list)
-        awake = deque(self.blocks)
+        peers = {key: (block.rank, block.send, block.receive, block.channel) for key, block in self.blocks.items()}
+        awake = deque(sorted(peers, key=peers.__getitem__))  # as the numbers of threadblocks mean nothing
         while awake:
             key = awake.popleft()
             block = self.blocks[key]

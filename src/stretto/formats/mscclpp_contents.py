@@ -82,6 +82,7 @@ class Transfer:
         ranks: whose contributions it carries, a bit each.
         own: whether what the sender had at first is among them.
         adds: whether a receiver adds it to something.
+        message: the message of the program that carries it, which one signal tells of.
     """
 
     begin: int
@@ -93,6 +94,7 @@ class Transfer:
     ranks: int
     own: bool = True
     adds: bool = False
+    message: int = -1
 
 
 class Flaw(NamedTuple):

@@ -39,6 +39,7 @@ class _Block:
         arrived: whether it has come to the barrier that it is at.
         known: the transfers that it has waited for, itself or through those that it waited for.
         sent: its own.
+        putting: by receivers, the message that it puts to them; until it does anything but put, this is one.
     """
 
     number: int
@@ -47,6 +48,7 @@ class _Block:
     arrived: bool = False
     known: Known = field(default_factory=dict)
     sent: Known = field(default_factory=dict)
+    putting: dict[tuple[int, ...], int] = field(default_factory=dict)
 
     def learn(self, news: Known) -> None:
         for key, transfers in news.items():
@@ -62,17 +64,21 @@ class _Run:
         self.semaphores = [list(values) for values in program.semaphores]
         self.barriers: dict[tuple[int, int], list[_Block]] = {}
         self.blocks: list[_Block] = []
-        self.done = 0
+        self.done = self.messages = 0
         for blocks in program.threadblocks:
             for block in blocks:
                 steps = unrolled(block)
                 self.blocks.append(_Block(len(self.blocks), steps, next(steps, None)))
+        counts = [range(len(blocks)) for blocks in program.threadblocks]
+        turn = dict(zip((block.number for block in self.blocks), (k for own in counts for k in own), strict=True))
+        # GPUs begin their threadblocks side by side, each in their order
+        self.turns = sorted(self.blocks, key=lambda block: turn[block.number])
 
     def run(self) -> None:
         going = True
         while going:
             going = False
-            for block in self.blocks:
+            for block in self.turns:
                 # one operation of each in turn, as they would go on side by side
                 if block.now is not None and self._step(block, block.now):
                     block.now = next(block.steps, None)
@@ -118,12 +124,26 @@ class _Run:
                 block.learn({(-1, (t,)): (t,)})
         contents.after = tuple(t for transfers in block.known.values() for t in transfers)
         first = len(contents.transfers)
+        puts = op.name in ("put", "res")
+        if not puts and op.name != "nop":
+            block.putting.clear()
         for move in op.moves:
+            begin = len(contents.transfers)
             contents.do(op, move)
+            self._number(block, begin, puts and move.how == "put")
         news: dict[tuple[int, ...], list[int]] = defaultdict(list)
         for t in range(first, len(contents.transfers)):
             news[contents.transfers[t].receivers].append(t)
         block.sent |= {(block.number, receivers): tuple(ts) for receivers, ts in news.items()}
+
+    def _number(self, block: _Block, begin: int, puts: bool) -> None:
+        """Number the messages of new transfers: what is put goes on with what the threadblock puts to these ranks."""
+        known = block.putting if puts else {}
+        for t in self.contents.transfers[begin:]:
+            if t.receivers not in known:
+                known[t.receivers] = self.messages
+                self.messages += 1
+            t.message = known[t.receivers]
 
     def _meet(self, block: _Block, op: Operation) -> bool:
         """Come to a barrier; go on when all have come."""

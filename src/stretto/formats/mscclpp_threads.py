@@ -12,7 +12,7 @@ the parts of a message cost as much as one message.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -139,6 +139,15 @@ class _Run:
             for block in blocks[::copies]:
                 steps = unrolled(block)
                 self.blocks.append(_Block(len(self.blocks), rank, steps, next(steps, None)))
+        begun: Counter[int] = Counter()
+        turn: list[int] = []
+        for one in self.blocks:
+            turn.append(begun[one.rank])
+            begun[one.rank] += 1
+        # GPUs begin their threadblocks side by side, each in their order
+        self.blocks.sort(key=lambda one: turn[one.number])
+        for number, one in enumerate(self.blocks):
+            one.number = number
 
     def run(self) -> None:
         """Run all operations; the referee has found that they end."""

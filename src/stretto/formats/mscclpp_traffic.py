@@ -1,8 +1,9 @@
 """What a program of MSCCL++ sends, as a plan: the transfers of :mod:`.mscclpp_contents` over a topology.
 
 A transfer begins when what it carries has come, and what its threadblock waited for before it; links are shared evenly
-by those that are under way. Signals, barriers and the work of threads take no time. Packets are as large as what they
-carry.
+by those that are under way. Where messages cost and carry several chunks, what one signal tells of is a message, and
+links carry one message after the other. Signals, barriers and the work of threads take no time. Packets are as large as
+what they carry.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from ..model.arrays import Ragged
 from ..model.collective import Collective, Workload, make_collective
 from ..model.errors import InputError
+from ..model.messages import as_sent
 from ..model.plan import COPY, REDUCE, Plan, make_plan
 from ..model.topology import Topology
 from .mscclpp_contents import Contents, Transfer
@@ -57,10 +59,14 @@ def plan_of(contents: Contents, topology: Topology) -> Plan:
         )
     elif not promised:
         notes.append("no plan can name what a rank holds twice: these are messages, and the bound is theirs")
-    columns: dict[str, list[Any]] = {name: [] for name in ("chunk", "src", "others", "op", "dst", "route", "depends")}
-    begins: list[int] = []  # the first row of each transfer
-    for number, (t, span, after) in enumerate(zip(contents.transfers, spans, waits)):
-        begins.append(len(columns["chunk"]))
+    columns: dict[str, list[Any]] = {
+        name: [] for name in ("chunk", "src", "others", "op", "dst", "route", "depends", "message")
+    }
+    begins: dict[int, int] = {}  # the first row of each transfer
+    together = _together(contents) if promised and topology.message_s.any() else None
+    for number in together or range(len(spans)):
+        t, span, after = contents.transfers[number], spans[number], waits[number]
+        begins[number] = len(columns["chunk"])
         sources, receivers = (topology.accelerators[list(ranks)].tolist() for ranks in (t.sources, t.receivers))
         others = {row for d in after for row in range(begins[d], begins[d] + len(spans[d]))}
         for i in span:
@@ -72,13 +78,34 @@ def plan_of(contents: Contents, topology: Topology) -> Plan:
             columns["dst"].append(receivers)
             columns["route"].append(routes.of(tuple(sources), tuple(receivers)))
             columns["depends"].append(sorted(own | others))
-    other = columns["others"]
+            columns["message"].append(t.message)
+    other, dst = columns["others"], columns["dst"]
+    message = None
+    if together is not None:
+        message = as_sent(topology, columns["message"], columns["chunk"], columns["src"], [ends[0] for ends in dst])
     return make_plan(
-        topology, Workload((collective,)), "fair", weight=np.ones(total), chunk=columns["chunk"], src=columns["src"],
-        other_src=Ragged.of(other) if any(other) else None, op=columns["op"], dst=Ragged.of(columns["dst"]),
-        route=Ragged.of(columns["route"]), depends=Ragged.of(columns["depends"]),
+        topology, Workload((collective,)), "fair" if message is None else "ready-order",
+        weight=np.ones(total) if message is None else None, chunk=columns["chunk"], src=columns["src"],
+        other_src=Ragged.of(other) if any(other) else None, op=columns["op"], dst=Ragged.of(dst),
+        route=Ragged.of(columns["route"]), depends=Ragged.of(columns["depends"]), message=message,
         meta={"planner": "mscclpp", "imported": program.path} | ({"notes": notes} if notes else {}), where=program.path,
     )  # fmt: skip
+
+
+def _together(contents: Contents) -> list[int] | None:
+    """The transfers message by message, each message where its last transfer is; None if they cannot go so, or if some
+    go from or to several ranks."""
+    sent: dict[int, list[int]] = {}
+    for k, t in enumerate(contents.transfers):
+        if len(t.sources) > 1 or len(t.receivers) > 1:
+            return None
+        sent.setdefault(t.message, []).append(k)
+    messages = sorted(sent.values(), key=lambda own: own[-1])
+    place = {k: i for i, own in enumerate(messages) for k in own}
+    for k, t in enumerate(contents.transfers):
+        if any(place[d] >= place[k] for d in (*t.depends, *t.after)):
+            return None
+    return [k for own in messages for k in own]
 
 
 def _waits(contents: Contents, spans: list[range] | None) -> list[list[int]] | None:

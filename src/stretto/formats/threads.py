@@ -35,7 +35,8 @@ class Step(NamedTuple):
     """A step of a thread.
 
     Attributes:
-        thread: the number of its thread; the steps of a thread run in the order of the list.
+        thread: the number of its thread; the steps of a thread run in the order of the list. Of what could happen at
+            the same moment, what threads of lower numbers do comes first.
         waits: earlier steps of the list that must be done before.
         sends: the transfers that it sends, of the plan that the program is: a chunk each, all to one rank.
         receives: those that it receives, which one step sends.
@@ -246,7 +247,8 @@ class _Program:
         return self.steps[self.sender[message]].thread, self.to[message]
 
     def order(self) -> list[int]:
-        """The steps in an order in which they can run although buffers are small: that of the list where it can."""
+        """The steps in an order in which they can run although buffers are small, round by round: what is sent in a
+        round is received in the next one, and in a round lower threads go first."""
         awaited: list[list[int]] = [list(step.waits) for step in self.steps]
         last: dict[int, int] = {}
         for i, step in enumerate(self.steps):
@@ -261,14 +263,19 @@ class _Program:
                 awaited[self.sender[later]].append(self.receiver[before])
         missing = list(map(len, awaited))
         waiting = Ragged.of(awaited).turned()
-        heap = [i for i, count in enumerate(missing) if not count]
+        sender = {i: self.sender[message] for message, i in self.receiver.items()}
+        number = [0] * len(self.steps)  # the round of each step
+        heap = [(0, step.thread, i) for i, step in enumerate(self.steps) if not missing[i]]
+        heapq.heapify(heap)
         order = []
         while heap:
-            order.append(i := heapq.heappop(heap))
+            i = heapq.heappop(heap)[-1]
+            order.append(i)
             for j in waiting[i].tolist():
+                number[j] = max(number[j], number[i] + (sender.get(j) == i))
                 missing[j] -= 1
                 if not missing[j]:
-                    heapq.heappush(heap, j)
+                    heapq.heappush(heap, (number[j], self.steps[j].thread, j))
         if len(order) < len(self.steps):
             raise InputError(
                 f"gets stuck: buffers hold {limit} messages of a thread to a rank, and more are sent before the first "
