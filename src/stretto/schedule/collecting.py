@@ -58,6 +58,7 @@ class _Way:
     later_s: list[float]  # for each link how much later than the source it carries the bytes
     several: bool  # whether a message may carry several chunks
     waiting: list[tuple[float, int]] = field(default_factory=list)  # heap: when it was ready, the transfer
+    queue: list[tuple[float, int]] | None = None  # in which it waits for a busy link
 
 
 @dataclass
@@ -68,6 +69,8 @@ class _Collector:
     ways: list[_Way]
     way: list[int]  # of each transfer
     arrives_s: list[list[float]]  # for each transfer how much later than its end each of its dependents may start
+    # ways that wait for the same link to be free, as much later than their source: heaps as ``turns``, without times
+    queues: dict[tuple[float, ...], list[tuple[float, int]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, plan: Plan) -> _Collector:
@@ -105,38 +108,58 @@ class _Collector:
         turns: list[tuple[float, float, int]] = []  # heap: when a way may start, since when it waits, its number
         sent: list[list[int]] = []
 
-        def start_s(way: _Way) -> float:
-            free = (free_s[e] - later for e, later in zip(way.links, way.later_s, strict=True))
-            return max(way.waiting[0][0], max(free, default=0.0))
+        def start_s(way: _Way) -> tuple[float, int, float]:
+            """When a way may start, and the link for which it waits until then, with how much later that carries."""
+            free = ((free_s[e] - later, e, later) for e, later in zip(way.links, way.later_s, strict=True))
+            until, e, later = max(free, default=(0.0, -1, 0.0))
+            return max(way.waiting[0][0], until), e, later
+
+        def take_turn(number: int, from_s: float) -> None:
+            way = self.ways[number]
+            heappush(turns, (max(start_s(way)[0], from_s), way.waiting[0][0], number))
 
         while events or turns:
             while events and (not turns or events[0][0] <= turns[0][0]):
                 at, k = heappop(events)
-                way = self.ways[self.way[k]]
-                heappush(way.waiting, (at, k))
-                heappush(turns, (start_s(way), way.waiting[0][0], self.way[k]))
+                heappush(self.ways[self.way[k]].waiting, (at, k))
+                if len(self.ways[self.way[k]].waiting) == 1:
+                    take_turn(self.way[k], at)
             now, since, number = heappop(turns)
             way = self.ways[number]
             if not way.waiting or way.waiting[0][0] != since:
                 continue
-            if (begin := start_s(way)) > now:
-                heappush(turns, (begin, since, number))
-                continue
-            rows = self._taken(way, chunk)
-            total = sum(size[k] for k in rows)
-            took_s = max(message_s[e] + total * s_per_byte[e] for e in way.links)
-            for e, later in zip(way.links, way.later_s, strict=True):
-                free_s[e] = now + later + took_s
-            if way.waiting:
-                heappush(turns, (start_s(way), way.waiting[0][0], number))
-            for k in rows:
-                for m, later in zip(dependents[k].tolist(), self.arrives_s[k], strict=True):
-                    ready_s[m] = max(ready_s[m], now + took_s + later)
-                    missing[m] -= 1
-                    if not missing[m]:
-                        heappush(events, (ready_s[m], m))
-            sent.append(rows)
+            left = self._leave(way)
+            begin, *link = start_s(way)
+            if begin > now:
+                way.queue = self.queues.setdefault(tuple(link), [])
+                heappush(way.queue, (since, number))
+                if way.queue[0] == (since, number):
+                    take_turn(number, now)
+            else:
+                rows = self._taken(way, chunk)
+                total = sum(size[k] for k in rows)
+                took_s = max(message_s[e] + total * s_per_byte[e] for e in way.links)
+                for e, later in zip(way.links, way.later_s, strict=True):
+                    free_s[e] = now + later + took_s
+                if way.waiting:
+                    take_turn(number, now)
+                for k in rows:
+                    for m, later in zip(dependents[k].tolist(), self.arrives_s[k], strict=True):
+                        ready_s[m] = max(ready_s[m], now + took_s + later)
+                        missing[m] -= 1
+                        if not missing[m]:
+                            heappush(events, (ready_s[m], m))
+                sent.append(rows)
+            if left and left[0] != (since, number):
+                take_turn(left[0][1], now)
         return sent
+
+    def _leave(self, way: _Way) -> list[tuple[float, int]]:
+        """Take a way out of the queue in which it waits, if in any: the queue, without those which have left it."""
+        queue, way.queue = way.queue or [], None
+        while queue and self.ways[queue[0][1]].queue is not queue:
+            heappop(queue)
+        return queue
 
     def _taken(self, way: _Way, chunk: list[int]) -> list[int]:
         """What goes in the next message of a way: all that waits, but no chunk twice."""
