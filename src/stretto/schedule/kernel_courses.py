@@ -109,44 +109,49 @@ def run(count: int, ways: Ways, case: Case, course: Course, free_s: Float64, sca
         has come.
     """
     nodes, copies = len(ways.out_offsets) - 1, len(case.source)
+    # calls with tuples of arrays in the inner loop would take as long as all else
+    offsets, links, message_s, per_byte = ways.offsets, ways.links, ways.message_s, ways.per_byte
+    source, came, missing = case.source, course.came_s, course.missing
     free_s[:] = 0.0
-    course.missing[:] = case.children
-    course.came_s[copies:] = 0.0
+    missing[:] = case.children
+    came[copies:] = 0.0
     late, completion_s = 0.0, 0.0
     for k in range(count):
         m = course.order[k]
         p = course.way[m]
+        src, dst, first, last = ways.src[p], ways.dst[p], offsets[p], offsets[p + 1]
         start_s, size, wanted = 0.0, 0.0, 0
         t = course.head[m]
         while t >= 0:
-            if t < copies:
-                c = t // nodes
-                start_s = max(start_s, ready_s(c * nodes + ways.src[p], case, course))
-                size += case.size[c] if t - c * nodes == ways.dst[p] else 0.0
-                wanted += case.wanted[t]
+            # what is sent: of a copy what its source has, of a sum what the node has summed
+            c = t // nodes if t < copies else (t - copies) // nodes
+            at = c * nodes + src if t < copies else t - copies
+            counts = t - c * nodes == dst if t < copies else at - c * nodes == src
+            if t < copies and not source[at]:
+                start_s = max(start_s, came[at])
             else:
-                at = t - copies
-                c = at // nodes
-                start_s = max(start_s, NEVER if course.missing[at] else course.came_s[t])
-                size += case.size[c] if at - c * nodes == ways.src[p] else 0.0
+                start_s = max(start_s, NEVER if missing[at] else came[copies + at])
+            size += case.size[c] if counts else 0.0
+            wanted += case.wanted[t] if t < copies else 0
             t = course.next[t]
         if start_s >= NEVER:
             return NEVER, NEVER
-        takes_s = duration_s(p, size, ways)
-        for i in range(ways.offsets[p], ways.offsets[p + 1]):
-            start_s = max(start_s, free_s[ways.links[i]] - ways.late_s[i])
-        for i in range(ways.offsets[p], ways.offsets[p + 1]):
-            free_s[ways.links[i]] = start_s + ways.late_s[i] + takes_s
+        takes_s = 0.0
+        for i in range(first, last):
+            takes_s = max(takes_s, message_s[links[i]] + size * per_byte[links[i]])
+            start_s = max(start_s, free_s[links[i]] - ways.late_s[i])
+        for i in range(first, last):
+            free_s[links[i]] = start_s + ways.late_s[i] + takes_s
         course.start_s[m], course.end_s[m] = start_s, start_s + takes_s
         came_s = start_s + takes_s + ways.latency_s[p]
         t = course.head[m]
         while t >= 0:
             if t < copies:
-                course.came_s[t] = came_s
+                came[t] = came_s
             else:
-                at = (t - copies) // nodes * nodes + ways.dst[p]
-                course.missing[at] -= 1
-                course.came_s[copies + at] = max(course.came_s[copies + at], came_s)
+                at = (t - copies) // nodes * nodes + dst
+                missing[at] -= 1
+                came[copies + at] = max(came[copies + at], came_s)
             t = course.next[t]
         if wanted:
             completion_s = max(completion_s, came_s)
@@ -208,11 +213,39 @@ def gap_s(p: int, from_s: float, takes_s: float, ways: Ways, course: Course, slo
         moved = False
         for i in range(ways.offsets[p], ways.offsets[p + 1]):
             e, late_s = ways.links[i], ways.late_s[i]
-            for j in range(slots.of_link[e], slots.of_link[e + 1]):
+            j = _first_later(e, (start_s + late_s) * ROUNDED, ways, course, slots)
+            while j < slots.of_link[e + 1]:
                 m, other_s = slots.link_messages[j], ways.late_s[slots.hop[j]]
-                if course.end_s[m] + other_s <= (start_s + late_s) * ROUNDED:
-                    continue
-                if (course.start_s[m] + other_s) * ROUNDED >= start_s + late_s + takes_s:
-                    break
-                start_s, moved = course.end_s[m] + other_s - late_s, True
+                if course.end_s[m] + other_s > (start_s + late_s) * ROUNDED:
+                    if (course.start_s[m] + other_s) * ROUNDED >= start_s + late_s + takes_s:
+                        break
+                    start_s, moved = course.end_s[m] + other_s - late_s, True
+                j += 1
     return start_s
+
+
+def _first_later(e: int, at_s: float, ways: Ways, course: Course, slots: Slots) -> int:
+    """The first message of a link, by its place, that keeps the link beyond a moment; on a link messages follow each
+    other."""
+    low, high = slots.of_link[e], slots.of_link[e + 1]
+    while low < high:
+        middle = (low + high) // 2
+        if course.end_s[slots.link_messages[middle]] + ways.late_s[slots.hop[middle]] <= at_s:
+            low = middle + 1
+        else:
+            high = middle
+    first: int = low
+    return first
+
+
+def next_message(p: int, from_s: float, course: Course, slots: Slots) -> int:
+    """The first message of a way that starts at a moment or later, -1 for none."""
+    low, high = slots.of_way[p], slots.of_way[p + 1]
+    while low < high:
+        middle = (low + high) // 2
+        if course.start_s[slots.way_messages[middle]] < from_s:
+            low = middle + 1
+        else:
+            high = middle
+    found: int = slots.way_messages[low] if low < slots.of_way[p + 1] else -1
+    return found

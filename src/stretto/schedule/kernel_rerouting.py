@@ -20,6 +20,7 @@ from .kernel_courses import (
     duration_s,
     gap_s,
     list_by_links,
+    next_message,
     put,
     ready_s,
     run,
@@ -66,6 +67,9 @@ class Kept(NamedTuple):
     way: Int64
     start_s: Float64
     order: Int64
+    end_s: Float64
+    came_s: Float64
+    missing: Int64
 
 
 def reroute(
@@ -106,8 +110,7 @@ def reroute(
     scale_s = run(count, ways, case, course, slots.free_s, 1.0)[1]
     late, end_s = run(count, ways, case, course, slots.free_s, scale_s)
     least, first, best_count = late, late, count
-    kept = Kept(course.via.copy(), course.way.copy(), course.start_s.copy(), course.order.copy())
-    before = Kept(course.via.copy(), course.way.copy(), course.start_s.copy(), course.order.copy())
+    kept, before = _copied(course), _copied(course)
     turn, together = np.arange(chunks), np.zeros(TOGETHER, dtype=np.int64)
     drawn, spent, stale = 1, 0.0, 0
     for _ in range(rounds):
@@ -124,7 +127,7 @@ def reroute(
                 if size < 2:
                     continue
             before_count = count
-            before.order[:count] = course.order[:count]
+            _note(course, before)
             count = _take_chunks(together[:size], nodes, course, count, before.via)
             run(count, ways, case, course, slots.free_s, scale_s)
             drawn = _next(drawn)
@@ -153,8 +156,7 @@ def reroute(
                     _keep(course, kept)
                 continue
             count = before_count
-            _put_back(together[:size], nodes, course, before, count)
-            run(count, ways, case, course, slots.free_s, scale_s)
+            _put_back(together[:size], nodes, course, before)
         stale = 0 if better else stale + 1
         if stale == STALE or spent > work or end_s <= enough_s or (spent > PROBED * work and least == first):
             break
@@ -194,8 +196,8 @@ def _take_chunks(chunks: Int64, nodes: int, course: Course, count: int, via: Int
     return left
 
 
-def _put_back(chunks: Int64, nodes: int, course: Course, before: Kept, count: int) -> None:
-    """Put the copies of some chunks back into the messages in which they were."""
+def _put_back(chunks: Int64, nodes: int, course: Course, before: Kept) -> None:
+    """Put the copies of some chunks back into the messages in which they were, and these to where they were."""
     for c in chunks:
         for t in range(c * nodes, (c + 1) * nodes):
             if course.via[t] >= 0:
@@ -204,7 +206,21 @@ def _put_back(chunks: Int64, nodes: int, course: Course, before: Kept, count: in
         for t in range(c * nodes, (c + 1) * nodes):
             if before.via[t] >= 0:
                 put(course, t, before.via[t])
-    course.order[:count] = before.order[:count]
+    course.start_s[:], course.end_s[:], course.order[:] = before.start_s, before.end_s, before.order
+    course.came_s[:], course.missing[:] = before.came_s, before.missing
+
+
+def _copied(course: Course) -> Kept:
+    return Kept(
+        course.via.copy(), course.way.copy(), course.start_s.copy(), course.order.copy(), course.end_s.copy(),
+        course.came_s.copy(), course.missing.copy(),
+    )  # fmt: skip
+
+
+def _note(course: Course, before: Kept) -> None:
+    """Note when messages start and end, and when what they carry comes."""
+    before.start_s[:], before.end_s[:], before.order[:] = course.start_s, course.end_s, course.order
+    before.came_s[:], before.missing[:] = course.came_s, course.missing
 
 
 def _keep(course: Course, kept: Kept) -> None:
@@ -280,15 +296,11 @@ def _spread(
                 continue
             steps += 10.0
             cost_s = ways.message_s[ways.links[ways.offsets[p]]]
-            m, start_s, came_s = -1, 0.0, NEVER
-            for j in range(slots.of_way[p], slots.of_way[p + 1]):
-                other = slots.way_messages[j]
-                if course.start_s[other] + wait * cost_s >= has_s:
-                    m, start_s = other, max(course.start_s[other], has_s)
-                    takes_s = course.end_s[m] - course.start_s[m] + duration_s(p, case.size[c], ways) - cost_s
-                    came_s = start_s + takes_s + ways.latency_s[p]
-                    break
             takes_s = duration_s(p, case.size[c], ways)
+            m, start_s, came_s = next_message(p, has_s - wait * cost_s, course, slots), 0.0, NEVER
+            if m >= 0:
+                start_s = max(course.start_s[m], has_s)
+                came_s = start_s + course.end_s[m] - course.start_s[m] + takes_s - cost_s + ways.latency_s[p]
             new_s = gap_s(p, has_s, room * takes_s, ways, course, slots)
             if came_s > new_s + takes_s + ways.latency_s[p] + price * cost_s:
                 m, start_s, came_s = -1, new_s, new_s + takes_s + ways.latency_s[p]

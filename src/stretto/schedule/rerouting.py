@@ -36,7 +36,7 @@ WAITS, PRICES, ROOMS = (0.9, 0.0, 0.5, 0.9, 0.0), (0.5, 0.0, 0.3, 1.0, 0.0), (1.
 """Kinds of searches: how long a message may wait for a chunk, and what a new message counts besides its time, as
 multiples of what a message costs; and the share of its time for which a new message needs idle links."""
 
-INNER_STEPS = 45.0
+INNER_STEPS = 90.0
 """Steps of the kernel's inner loops for each step of effort."""
 
 MOST_REROUTED = 10_000
