@@ -151,7 +151,9 @@ def test_shallow_trees_are_chosen_where_latency_counts():
     net = ring(6, latency_s=1e-3)
     c = make_collective("allreduce", net, 600_000, ranks=[0, 2, 3])
     known = forests_of(net, c, 150_000)
-    for choice in Pool.grown(net, c, known, 1000.0, 64).by_depth(600, Budget().with_costs({"rates": 1.0})):
+    for choice in Pool.grown(net, c, known, 1000.0, 64).by_depth(
+        600, Budget().with_costs({"rates": 1.0, "transfer": 3.0})
+    ):
         assert sum(choice.forest.share) == 1
     plan = run_planner("forest", net, Workload((c,)))
     assert verify(plan).ok
@@ -163,7 +165,7 @@ def test_trees_are_no_more_than_parts_and_shallow_enough_for_them():
     # trees as fast as without messages take 2.24 times the bound
     net = load_topology("dgx1?message=20us")
     c = make_collective("allreduce", net, 16_000_000)
-    budget = Budget().with_costs({"rates": 1.0})
+    budget = Budget().with_costs({"rates": 1.0, "transfer": 3.0})
     for choice in choices_by_parts(net, c, forests_of(net.delayed, c, 150_000)[:1], 128, budget)[:1]:
         assert len(choice.forest.share) <= choice.parts
     plan = run_planner("forest", net, Workload((c,)), effort="normal")
@@ -180,7 +182,7 @@ def test_trees_that_carry_less_than_a_part_are_left_out_of_one_forest(kind):
         c = make_collective(kind, net, 1_000_000)
         packed = forests_of(net.delayed, c, 150_000)
         most = 16 * len(c.ranks) if kind == "allreduce" else 16
-        first, *others = choices_by_parts(net, c, packed, most, Budget().with_costs({"rates": 1.0}))
+        first, *others = choices_by_parts(net, c, packed, most, Budget().with_costs({"rates": 1.0, "transfer": 3.0}))
         pool = Pool.grown(net, c, packed, c.size_bytes / first.parts, most)
         whole = pool.of_whole_parts(first.forest, first.parts)
         if whole is None:
@@ -202,7 +204,7 @@ def test_small_collectives_among_some_accelerators_are_near_the_bound(kind):
     c = make_collective(kind, net, shard_bytes=64_000, ranks=ranks)
     known = forests_of(net, c, 150_000)
     for choice in Pool.grown(net, c, known, 1000.0, 16).by_depth(
-        c.size_bytes / 1000, Budget().with_costs({"rates": 1.0})
+        c.size_bytes / 1000, Budget().with_costs({"rates": 1.0, "transfer": 3.0})
     ):
         assert choice.forest.root_share == known[0].root_share
         assert np.bincount(choice.forest.up.root).max() <= 16
@@ -245,10 +247,10 @@ def test_links_may_have_no_latency_or_be_of_any_widths(kind, ranks, ratio, laten
 def test_a_part_has_a_byte_however_late_links_are(kind, size, monkeypatch):
     asked = []
 
-    def counted(topology, workload, forests, each, budget):
+    def counted(topology, workload, forests, each, budget, **how):
         asked.append(each * len(forests[0].share))
         assert len(asked) < 20
-        return pipeline(topology, workload, forests, each, budget)
+        return pipeline(topology, workload, forests, each, budget, **how)
 
     monkeypatch.setattr("stretto.planners.forest.parts.pipeline", counted)
     net = joined(3, 0, [(0, 1, 1e6), (1, 2, 1e6)], 1e-3)

@@ -8,7 +8,9 @@ justification (:mod:`.scheduling_problem`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -36,22 +38,21 @@ def dispatch(
     rounds: int = ROUNDS,
     apart: bool | None = None,
     good_enough: float = NEAR,
+    ways: Mapping[str, int] | None = None,
 ) -> Plan:
     """The plan with starts by urgency.
 
     Where both sums and copies occur, two ways are tried: all together, and, if no sum waits for a copy, the copies
     after the last sum, as ReduceScatter then AllGather would; ``meta["apart"]`` tells which one is taken. Where routes
-    have several links, three ways are tried as well. Every route has a share of its links for itself, in proportion to
-    the bytes that it carries. Or a transfer is as fast as the slowest link of its route, and takes a share of its
-    faster links. Or routes over the same busy links have a share of these links together, and their transfers take
-    turns.
+    have several links, three ways are tried as well (:func:`_schedule`); ``meta["ways"]`` tells which ones end first.
 
     Args:
         position: float64[chunks], from 0 to 1: where in its data a chunk lies. Earlier chunks go first.
         budget: counts the list schedules; rounds of justification after the first end with it.
         rounds: of justification, at most.
         apart: whether copies come after the last sum; None to try both.
-        good_enough: times the busiest link's work up to which shares of links are taken without trying the other way.
+        good_enough: times the busiest link's work up to which shares of links are taken without trying the other ways.
+        ways: ``meta["ways"]`` of a coarser plan: besides shares of links only these are tried.
     """
     turn, release_s = position[plan.chunk], plan.workload.chunk_start_s[plan.chunk]
     sums, copies = np.flatnonzero(plan.op == REDUCE), np.flatnonzero(plan.op == COPY)
@@ -60,21 +61,27 @@ def dispatch(
     if ((plan.op[plan.depends.owners] == REDUCE) & (plan.op[plan.depends.values] == COPY)).any():
         apart = False
     start, seconds, end = release_s, np.zeros_like(release_s), np.inf
+    ways, chosen = ways or {}, dict[str, int]()
     if not apart:
-        start, seconds = _schedule(plan, np.arange(plan.transfer_count), turn, release_s, limits, good_enough)
+        every = np.arange(plan.transfer_count)
+        start, seconds, chosen["all"] = _schedule(plan, every, turn, release_s, limits, good_enough, ways.get("all"))
         end = (start + seconds + lag).max()
     least_s = max(NEAR * busiest_link_s(plan), busiest_link_s(plan, sums) + busiest_link_s(plan, copies))
     if apart or (apart is None and len(sums) and len(copies) and end > least_s):
-        sum_start, sum_seconds = _schedule(plan, sums, turn[sums], release_s[sums], limits, good_enough)
+        sum_start, sum_seconds, chosen["sums"] = _schedule(
+            plan, sums, turn[sums], release_s[sums], limits, good_enough, ways.get("sums")
+        )
         half = (sum_start + sum_seconds + lag[sums]).max()
         later = np.maximum(release_s[copies] - half, 0.0)
-        copy_start, copy_seconds = _schedule(plan, copies, turn[copies], later, limits, good_enough)
+        copy_start, copy_seconds, chosen["copies"] = _schedule(
+            plan, copies, turn[copies], later, limits, good_enough, ways.get("copies")
+        )
         apart = bool(half + (copy_start + copy_seconds + lag[copies]).max() < end)
         if apart:
             start, seconds = np.empty_like(lag), np.empty_like(lag)
             start[sums], seconds[sums] = sum_start, sum_seconds
             start[copies], seconds[copies] = half + copy_start, copy_seconds
-    meta = {**plan.meta, "apart": bool(apart)}
+    meta = {**plan.meta, "apart": bool(apart), "ways": chosen}
     return settled(replace(plan, meta=meta), start, seconds)
 
 
@@ -125,7 +132,7 @@ def dispatch_by_deadlines(plan: Plan, sums_s: Float64, copies_s: float, budget: 
         latest_s[rows] = by_s[rows] - SchedulingProblem.of(plan, rows).chain_s
     release_s = plan.workload.chunk_start_s[plan.chunk]
     limits = Limits(2, (budget or Budget()).with_costs(COSTS))
-    start, seconds = _schedule(plan, np.arange(plan.transfer_count), latest_s, release_s, limits, np.inf)
+    start, seconds, _ = _schedule(plan, np.arange(plan.transfer_count), latest_s, release_s, limits, np.inf)
     return settled(plan, start, seconds)
 
 
@@ -158,26 +165,42 @@ def busiest_link_s(plan: Plan, rows: Int64 | None = None) -> float:
 
 
 def _schedule(
-    plan: Plan, rows: Int64, urgency: Float64, release_s: Float64, limits: Limits, good_enough: float
-) -> tuple[Float64, Float64]:
-    """Starts and seconds of some transfers of a plan, as if there were no others; lower ``urgency`` goes first."""
-    problem = SchedulingProblem.of(plan, rows)
-    target_s = NEAR * busiest_link_s(plan, rows)
+    plan: Plan, rows: Int64, urgency: Float64, release_s: Float64, limits: Limits, good_enough: float,
+    way: int | None = None,
+) -> tuple[Float64, Float64, int]:  # fmt: skip
+    """Starts and seconds of some transfers of a plan, as if there were no others; lower ``urgency`` goes first.
+
+    Where routes have several links, there are three ways. Every route has a share of its links for itself, in
+    proportion to the bytes that it carries. Or a transfer is as fast as the slowest link of its route, and takes a
+    share of its faster links. Or routes over the same busy links have a share of these links together, and their
+    transfers take turns.
+
+    Args:
+        good_enough: times the busiest link's work up to which no further way is tried.
+        way: the only one that is tried besides the first, by its number; None to try all.
+    Returns:
+        Besides starts and seconds the number of the way.
+    """
+    problem, busiest_s = SchedulingProblem.of(plan, rows), busiest_link_s(plan, rows)
     # sums alone are copies with time reversed
     backward = bool((plan.op[rows] == REDUCE).all() and (release_s == 0).all())
+    links, size = problem.route.values, plan.size_bytes[rows]
+    busy_s = size[problem.route.owners] / plan.topology.bandwidth[links] + plan.topology.message_s[links]
     if (plan.route.lengths == 1).all():
-        first = problem.by_urgency(urgency, release_s, limits.budget, backward)
-        return problem.justified(first, release_s, target_s, limits), problem.seconds
-    shared = problem.with_shares(plan.topology, plan.size_bytes[rows])
-    first = shared.by_urgency(urgency, release_s, limits.budget, backward)
-    chosen, start = shared, shared.justified(first, release_s, target_s, limits)
-    if shared.end_s(start) > good_enough * busiest_link_s(plan, rows):
-        links, size = problem.route.values, plan.size_bytes[rows][problem.route.owners]
-        busy_s = size / plan.topology.bandwidth[links] + plan.topology.message_s[links]
-        for other in (problem, problem.with_lanes(busy_s)):
-            begin = other.by_urgency(urgency, release_s, limits.budget, backward)
-            if other.end_s(begin) < shared.end_s(first):
-                begin = other.justified(begin, release_s, target_s, limits)
-                if other.end_s(begin) < chosen.end_s(start):
-                    chosen, start = other, begin
-    return start, chosen.seconds
+        problems = [lambda: problem]
+    else:
+        shared, lanes = partial(problem.with_shares, plan.topology, size), partial(problem.with_lanes, busy_s)
+        problems = [shared, lambda: problem, lanes]
+    best, best_s, first_s = None, np.inf, np.inf
+    for number in range(len(problems)) if way is None else sorted({0, way}):
+        if best is not None and best_s <= good_enough * busiest_s:
+            break
+        other = problems[number]()
+        begin = other.by_urgency(urgency, release_s, limits.budget, backward)
+        first_s = min(first_s, other.end_s(begin)) if best is None else first_s
+        if best is None or other.end_s(begin) < first_s:
+            begin = other.justified(begin, release_s, NEAR * busiest_s, limits)
+            if other.end_s(begin) < best_s:
+                best, best_s = (begin, other.seconds, number), other.end_s(begin)
+    assert best is not None, "one way"
+    return best

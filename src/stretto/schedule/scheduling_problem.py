@@ -25,7 +25,7 @@ GAIN = 5e-4
 """Share of the completion that a round must gain for another one to follow."""
 
 COSTS = {"serve": 0.3}
-"""Steps (:mod:`.effort`) that one list schedule takes for each transfer; a round of justification makes two."""
+"""Steps (:mod:`.effort`) that one list schedule takes for each link of a route; a round of justification makes two."""
 
 BUSY = 0.5
 """Load of a busy link, as a share of the highest load of a link, see :meth:`SchedulingProblem.with_lanes`."""
@@ -149,7 +149,7 @@ class SchedulingProblem:
 
     def justified(self, start: Float64, release_s: Float64, target_s: float, limits: Limits) -> Float64:
         """Starts improved by reversing time and back, while a round gains ``GAIN``, the way forward anything at all."""
-        free, count = bool((release_s == 0).all()), len(start)
+        free, count = bool((release_s == 0).all()), len(self.route.values)
         for number in range(limits.rounds):
             if self.end_s(start) <= target_s or (number and not limits.budget.allows(serve=2 * count)):
                 break
@@ -170,7 +170,7 @@ class SchedulingProblem:
 
     def list_schedule(self, order: Int64, release_s: Float64, budget: Budget) -> Float64:
         """Starts where each link carries what comes first in ``order`` of the transfers that wait for it."""
-        budget.spend(serve=len(order))
+        budget.spend(serve=len(self.route.values))
         rank = np.empty(len(order), dtype=np.int64)
         rank[order] = np.arange(len(order))
         links, work = self.route.values.astype(np.int64), KERNEL_STEPS * len(order)

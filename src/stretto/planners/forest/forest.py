@@ -81,6 +81,11 @@ class Forest:
             total[root] = total.get(root, Fraction(0)) + share
         return total
 
+    @property
+    def links(self) -> int:
+        """How many links the routes of all edges have."""
+        return sum(len(way.routes.take(way.hop[way.toward >= 0]).values) for way in (self.up, self.down))
+
     def transfer_count(self, topology: Topology) -> int:
         """Transfers for one chunk of each tree: one for each edge, but what meets at a switch goes on as one."""
         stores = ~topology.is_switch

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -28,6 +28,7 @@ def pipeline(
     *,
     apart: bool | None = None,
     good_enough: float = CLOSE_TO_BUSIEST,
+    ways: Mapping[str, int] | None = None,
 ) -> Plan:
     """Cut chunks along trees and into parts, lower them, and order the transfers.
 
@@ -35,7 +36,7 @@ def pipeline(
         forests: one for each collective.
         parts: parts of what a tree carries of a chunk, on average; trees that carry more, or fill later, have more.
         budget: with a cost for "cut", of one transfer.
-        apart, good_enough: see :func:`stretto.schedule.dispatch.dispatch`.
+        apart, good_enough, ways: see :func:`stretto.schedule.dispatch.dispatch`.
     """
     trees = Forest.concatenate(forests)
     first_row = np.cumsum([0, *(len(forest.share) for forest in forests)])
@@ -56,7 +57,7 @@ def pipeline(
     lowered = lower_joined if trees.meets_at_switches(topology) else lower
     plan = lowered(topology, finer, row[kept], trees.up, trees.down, meta=meta)
     budget.spend(cut=plan.transfer_count)
-    return dispatch(plan, position[kept], budget, apart=apart, good_enough=good_enough)
+    return dispatch(plan, position[kept], budget, apart=apart, good_enough=good_enough, ways=ways)
 
 
 def _parts_of(c: Collective, chunk: int, forest: Forest, counts: list[int]) -> Iterator[tuple[int, int, float]]:

@@ -6,6 +6,8 @@ parts need more messages on each link. Estimates tell which numbers of parts are
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ...model.collective import Collective
 from ...model.plan import Plan
 from ...model.topology import Topology
@@ -16,6 +18,7 @@ from .filling import TRANSFER_COUNTS
 from .forest import Forest
 from .latency import Choice, Pool, promising_part_count
 from .lowering import pipeline
+from .refinement import FILL_SHARE
 
 WITHIN, MOST_COMPARED, COMPARISON_SHARE = 1.1, 8, 0.2
 """Which choices are compared by plans. ``WITHIN``: those whose estimated end is at most this many times the best
@@ -33,11 +36,13 @@ def choices_by_parts(
 
     Args:
         most: how many trees there may be: of an AllReduce in all, of other collectives of each root.
-        budget: with a cost for "rates".
+        budget: with costs for "rates" and "transfer".
     """
     quickest = min(packed, key=lambda forest: forest.seconds_per_byte(topology))
-    finest = TRANSFER_COUNTS[-1] * len(quickest.share) / quickest.transfer_count(topology)
-    finest = max(min(finest, float(c.size_bytes)), 1.0)  # a part has a byte at least
+    # half of the effort, since powers of two are rounded up; among many ranks more, so that pipelines fill
+    affordable = max(budget.left / 2, FILL_SHARE * len(c.ranks) * budget.steps) / budget.costs["transfer"]
+    most_each = min(TRANSFER_COUNTS[-1] / quickest.transfer_count(topology), affordable / quickest.links)
+    finest = max(min(len(quickest.share) * most_each, float(c.size_bytes)), 1.0)  # a part has a byte at least
     middle = promising_part_count(topology, c, quickest, finest)
     pool = Pool.grown(topology, c, packed, c.size_bytes / middle, most)
     if pool is None:
@@ -67,9 +72,9 @@ def best_by_parts(request: Request, choices: list[Choice], budget: Budget) -> Pl
         budget: with costs for "cut" and "transfer".
     """
 
-    def planned(forest: Forest, parts: float) -> Plan:
+    def planned(forest: Forest, parts: float, ways: Mapping[str, int] | None = None) -> Plan:
         each = max(1.0, parts / len(forest.share))
-        return pipeline(request.topology, request.workload, [forest], each, budget)
+        return pipeline(request.topology, request.workload, [forest], each, budget, ways=ways)
 
     plans: list[Plan] = []
     enough = budget.spent + COMPARISON_SHARE * budget.left
@@ -83,8 +88,8 @@ def best_by_parts(request: Request, choices: list[Choice], budget: Budget) -> Pl
     for number, times in enumerate((0.5, 2.0), start=len(promising)):
         parts, last = chosen.parts * times, best(plans)
         request.tell(number, len(promising) + 2, f"plans of {'fewer' if times < 1 else 'more'} parts")
-        while least <= parts <= most and budget.allows(transfer=times * last.transfer_count):
-            plan = planned(chosen.forest, parts)
+        while least <= parts <= most and budget.allows(transfer=times * len(last.route.values)):
+            plan = planned(chosen.forest, parts, last.meta["ways"])
             plans.append(plan)
             if completion_s(plan) > completion_s(last):
                 break

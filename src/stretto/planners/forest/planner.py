@@ -46,7 +46,7 @@ COSTS = {
 """Steps (:mod:`stretto.schedule.effort`) of each kind of work: packing trees, see :func:`.candidates.packing_work`;
 growing trees to choose from where latency counts, for each tree and node; their rates, for each use of a link by a
 tree; an estimate, for each use of a link by a tree; priced trees, for each step of the kernel; cutting, for each
-transfer. A transfer of a fine plan takes 3 in all, with one round of justification."""
+transfer. A transfer of a fine plan takes 3 in all for each link of its route, with one round of justification."""
 
 LATENCY_BUDGET_SHARE = 0.75
 """Share of the effort within which trees with shares by latency must be found, or they are not tried."""

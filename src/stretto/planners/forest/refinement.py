@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -79,7 +79,7 @@ class Refinement:
         most_trees: trees for each rank.
         budget: with costs for "cut", "transfer" and "pricing".
         may_add_shallow: whether shallow trees may become a choice.
-        apart, good_enough: what :func:`stretto.schedule.dispatch.dispatch` need not try any more.
+        apart, good_enough, ways: what :func:`stretto.schedule.dispatch.dispatch` need not try any more.
     """
 
     request: Request
@@ -92,6 +92,7 @@ class Refinement:
     may_add_shallow: bool
     apart: bool | None = None
     good_enough: float = CLOSE_TO_BUSIEST
+    ways: Mapping[str, int] | None = None
 
     @cached_property
     def least_s(self) -> float:
@@ -144,6 +145,7 @@ class Refinement:
             # the better way for some thousands of transfers is the better way for many
             if 2 * plan.transfer_count >= TRANSFER_COUNTS[1]:
                 tables, self.apart, self.good_enough = [table], _may_be_apart(plan), 1 + late
+                self.ways = plan.meta["ways"]
                 late *= _filling(plan)
                 if late <= NEAR - 1:
                     break
@@ -166,11 +168,11 @@ class Refinement:
         finer = late_s / (FILLED * busy_s)
         if messages_s > 0:
             finer = min(finer, math.sqrt(late_s / messages_s))
-        affordable = steps / self.budget.costs["transfer"] / plan.transfer_count
+        affordable = steps / self.budget.costs["transfer"] / len(plan.route.values)
         finer = min(finer, affordable, self.most_parts / count)
         if finer < FINER or late_s * (1 - 1 / finer) - messages_s * (finer - 1) < FILL_GAIN * end_s:
             return []
-        self.apart, self.good_enough = _may_be_apart(plan), end_s / busy_s
+        self.apart, self.good_enough, self.ways = _may_be_apart(plan), end_s / busy_s, plan.meta["ways"]
         return [self.cut(table, finer * count)]
 
     def is_worth_refining(self, plans: list[Plan]) -> bool:
@@ -194,10 +196,10 @@ class Refinement:
         """Into how many parts the budget allows to cut a segment, on average."""
         if self.budget.stop.fired:
             return 0.0
-        transfers = self.budget.units("transfer")
+        links = self.budget.units("transfer")
         if coarser.transfer_count < TRANSFER_COUNTS[1]:
-            transfers = max(transfers, FIRST_FINE_SHARE * self.budget.steps / self.budget.costs["transfer"])
-        return transfers / self.edges(self.reference)
+            links = max(links, FIRST_FINE_SHARE * self.budget.steps / self.budget.costs["transfer"])
+        return links * coarser.transfer_count / len(coarser.route.values) / self.edges(self.reference)
 
     def cut(self, table: Forests, count: float) -> Plan:
         """A plan with as many transfers as ``count`` parts of the reference have."""
@@ -205,7 +207,7 @@ class Refinement:
             count = max(count * self.edges(self.reference) / self.edges(table), 1.0)
         return pipeline(
             self.request.topology, self.request.workload, table, count, self.budget,
-            apart=self.apart, good_enough=self.good_enough,
+            apart=self.apart, good_enough=self.good_enough, ways=self.ways,
         )  # fmt: skip
 
     @property
