@@ -10,7 +10,7 @@ refiner (``ring+swot``).
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import lru_cache, partial
 from heapq import heappop, heappush
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -44,7 +44,7 @@ def pairless(algorithm: Algorithm, topology: Topology, c: Collective, ways: Ways
     reason = algorithm.serves(c.kind, n)
     if reason is not None:
         return reason
-    ways, nodes = ways or Ways(topology), algorithm.nodes(c.ranks)
+    ways, nodes = ways or ways_of(topology), algorithm.nodes(c.ranks)
     for step in algorithm.steps(c.kind, n, root=max(c.root, 0)):
         pairs = np.unique(step.src * len(nodes) + step.dst)
         ends = nodes[np.stack(np.divmod(pairs, len(nodes)), axis=1)]
@@ -97,19 +97,21 @@ class Ways:
         return self._from[a].links_to(b)
 
 
+@lru_cache(1)
+def ways_of(topology: Topology) -> Ways:
+    """The ways of a network: those that are found to say whether a request is served are there for its plan."""
+    return Ways(topology)
+
+
 class Routes(NamedTuple):
-    """Shortest routes from one node, each kept as its last link."""
+    """Shortest routes from one node."""
 
     length: dict[int, float]  # of the route to each node that is reached
-    before: dict[int, tuple[int, int]]  # the last link of that route, and the node where the link begins
+    links: dict[int, tuple[int, ...]]  # of that route
 
     def links_to(self, node: int) -> list[int]:
         """The links of the route to a node, [] if none."""
-        links: list[int] = []
-        while node in self.before:
-            link, node = self.before[node]
-            links.append(link)
-        return links[::-1]
+        return [*self.links.get(node, ())]
 
 
 def routes_from(topology: Topology, source: int, metric: str, target: int | None = None) -> Routes:
@@ -131,16 +133,16 @@ def routes_from(topology: Topology, source: int, metric: str, target: int | None
             break
         if v != source and not topology.transit[v]:
             continue
-        out = topology.out_links[v]
+        out, so_far = topology.out_links[v], routes.links.get(v, ())
         for link, w, latency_s in zip(out.tolist(), topology.dst[out].tolist(), topology.latency_s[out].tolist()):
             if w in routes.length:
                 continue
             cost = (length + 1.0, second + latency_s) if metric == "hops" else (length + latency_s, second + 1.0)
             if w not in least or cost < least[w]:
-                least[w], routes.before[w] = cost, (link, v)
+                least[w], routes.links[w] = cost, (*so_far, link)
                 heappush(heap, (*cost, w))
-            elif cost == least[w] and [*routes.links_to(v), link] < routes.links_to(w):
-                routes.before[w] = link, v
+            elif cost == least[w]:
+                routes.links[w] = min(routes.links[w], (*so_far, link))
     return routes
 
 
@@ -151,7 +153,7 @@ def plan_algorithm(algorithm: Algorithm, request: Request, ways: Ways | None = N
         timed: whether messages may have times, with which those of a step share links.
     """
     topology, lowered = request.topology, lower(algorithm, request.workload)
-    rows, ways = len(lowered.chunk), ways or Ways(topology)
+    rows, ways = len(lowered.chunk), ways or ways_of(topology)
     more: dict[str, Any] = {}
     dst, depends, of = Ragged.single(lowered.dst), lowered.depends, np.arange(rows)
     if topology.planes:
