@@ -41,15 +41,21 @@ def planned_by(plan):
 def test_it_stops_where_a_plan_is_near_the_bound():
     net = load_topology("ndv2:2")
     plan = run_planner("auto", net, work(net, "allgather", 10**8))
-    assert planned_by(plan) == ["forest"]
-    assert plan.meta["chosen"] == "forest"
+    assert planned_by(plan)[-1] == plan.meta["chosen"] == "forest"
+    assert "greedy" not in planned_by(plan)
 
 
 def test_planners_that_take_little_are_asked_before_searches():
     net = load_topology("star:9?message=1us")
     plan = run_planner("auto", net, Workload((make_collective("allgather", net, 64_000),)), effort="normal")
-    assert planned_by(plan)[:3] == ["symmetric", "shortest-path", "switch-trees"]
+    assert planned_by(plan)[:5] == ["shortest-path", "switch-trees", "scale-ccl", "mtegcca", "symmetric"]
     assert plan.meta["chosen"] == "hierarchical"
+
+
+def test_a_plan_that_takes_little_spares_those_that_spend_the_effort():
+    net = load_topology("fattree:8")
+    plan = run_planner("auto", net, work(net, "broadcast", 16_000_000), effort="normal")
+    assert planned_by(plan) == ["shortest-path"]
 
 
 def test_small_messages_try_others_and_keep_the_best():

@@ -1,8 +1,8 @@
 """Asks several planners for the same request, and keeps the plan that ends first.
 
 Each planner says where it is registered whether ``auto`` asks it, and how many steps of work it takes
-(:class:`~stretto.planners.registry.Candidate`). Planners whose work grows with ranks alone come first. Then come, where
-bandwidth decides, the planners that fill links; then the planners that take little, then the other leading ones.
+(:class:`~stretto.planners.registry.Candidate`). Planners that take little come first, then those whose work grows
+with ranks alone; then come, where bandwidth decides, the planners that fill links, then the other leading ones.
 ``auto`` stops once a plan is near the lower bound, or once the effort is spent. Where bytes may come late, such a plan
 suffices only if no chain of its transfers meets more latency than it must. No clock is read: the same request and
 effort give the same plan. How the order was chosen: docs/contributors/planners/auto.md.
@@ -50,7 +50,8 @@ PLANNING_SHARE = 0.9
 """Share of the effort that candidates may spend; the rest is for the bound and for the choice."""
 
 EARLY_SHARE = 0.1
-"""Share of the effort up to which a planner takes little. By benchmarks/sweep.py 0.2 is as good."""
+"""Share of the effort, of "normal" at most, up to which a planner takes little. On seed 0 0.2 is as good
+(benchmarks/sweep.py)."""
 
 CHUNK_SHARE = 0.01
 """What a further chunk of a message costs a host, as a share of what a message costs: at most 0.6 of 50 us in the
@@ -363,9 +364,9 @@ class _Case:
         few_messages = candidate.few_messages and not rooted
         places = (
             candidate.collectives_from > 1,
+            not candidate.leads and steps <= EARLY_SHARE * min(self.budget.steps, EFFORTS["normal"]),
             leads and candidate.by_ranks,
             leads and (candidate.fills_links or few_messages) and self.wide,
-            not candidate.leads and steps <= EARLY_SHARE * self.budget.steps,
             leads and candidate.few_messages,
             leads and not candidate.fills_links and steps <= REQUIRED_TIMES * self.budget.steps,
             leads,
@@ -377,5 +378,5 @@ class _Case:
         suffices = leads and (fits or not candidate.by_ranks)
         tight = self.wide and share_of_bytes(self.request.topology, self.request.workload) >= BYTES_ALONE
         far_s = FAR * self.bound_s if tight and candidate.by_ranks else inf
-        place = (places.index(True), steps, entry.name)
+        place = (places.index(True), candidate.counts, steps, entry.name)
         return _Turn(entry.name, steps, leads, suffices, far_s, entry.cuts, share, place)

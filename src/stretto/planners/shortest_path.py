@@ -37,7 +37,7 @@ OPTIONS = (
     paper="SPH in SCALE-CCL, INET4AI 2025, section 5",
     options=OPTIONS,
     serves=over_links,
-    auto=Candidate(per_delivery(12, first=1_000)),
+    auto=Candidate(per_delivery(4, first=1_000)),
     tune=30,
     library=60,
 )
