@@ -1,11 +1,12 @@
-"""The executor of MSCCL++ as a library, and plans for it to run: what `mscclpp_gpu.py` needs on a machine with a GPU.
+"""The executor of MSCCL++ as a library, and plans for it to run: what `mscclpp_executor.py` needs where it runs.
 
-Compiles src/core of microsoft/mscclpp as it is, without InfiniBand, NVML, GDRCopy and libnuma, with `mscclpp_gpu.cc`
-and `mscclpp_gpu_kernels.cu` around it. Plans are ours as `stretto export --to mscclpp` writes them, those that MSCCL++
-ships or its language generates, and damaged ones of ours.
+Compiles src/core of microsoft/mscclpp as it is, without InfiniBand, NVML, GDRCopy and libnuma, with
+`mscclpp_executor.cc` around it, and its kernels: by nvcc in `mscclpp_executor_gpu.cu` for a GPU, or by g++ in
+`mscclpp_executor_cpu.cc` for this CPU, which `mscclpp_executor_cpu_runtime.cc` lets stand in for a GPU. Plans are ours
+as `stretto export --to mscclpp` writes them, those that MSCCL++ ships or its language generates, and damaged ones.
 
-Needs `MSCCLPP_SOURCE`, a clone of that repository, g++ with C++20, nvcc, nlohmann/json (see `mscclpp_loader.py`), and
-CUDA's static runtime beside nvcc. A GPU is only needed to run.
+Needs `MSCCLPP_SOURCE`, a clone of that repository, g++ with C++20, the headers of nlohmann/json and of CUDA's runtime
+(see `mscclpp_loader.py`); for a GPU also nvcc with its static runtime. A GPU is only needed to run there.
 """
 
 from __future__ import annotations
@@ -45,44 +46,47 @@ RUNS, LARGE_RUNS = 20, 4
 CONTROL_BYTES = 1 << 16
 """The size for which MSCCL++'s own plans are refereed."""
 ARCHITECTURE = "90"
+POLL = "_ZN7mscclpp4Fifo4pollERNS_12ProxyTriggerE"
+"""Fifo::poll, with which a proxy asks for work."""
 HERE = Path(__file__).parent
 LEFT_OUT = ("numa.cc", "algorithm.cc", "executor.cc")
-"""Of src/core: needs libnuma; is not used; is part of mscclpp_gpu.cc."""
+"""Of src/core: needs libnuma; is not used; is part of mscclpp_executor.cc."""
 Case = dict[str, Any]
 
 
-def build(folder: Path, nets: list[str] | None = None) -> None:
+def build(folder: Path, on: str, nets: list[str] | None = None) -> None:
     """Write the executor, the plans, what they must give, and the script that runs them."""
     folder.mkdir(parents=True, exist_ok=True)
-    executor(folder)
+    executor(folder, on)
     plans = folder / "plans"
     shutil.rmtree(plans, ignore_errors=True)
     plans.mkdir()
     cases = [*theirs(plans)] if nets is None else []
     own = [case for net in nets or NETS for case in ours(plans, net)]
     first, second = ([case for case in own if (case["group"] in NETS[:3]) == early] for early in (True, False))
-    wrong, hung = ([case for case in damaged(plans, own) if case["expect"] == end] for end in ("wrong", "hung"))
+    wrong, hung = ([case for case in damaged(plans, own, on) if case["expect"] == end] for end in ("wrong", "hung"))
     cases += [
         *first,
         *wrong,
         *second,
         *hung,
     ]  # controls before the many, and what may leave a GPU in disorder at the end
-    manifest = {"seed": 23, "made": made_of(), "cases": cases}
+    manifest = {"seed": 23, "on": on, "made": made_of(on), "cases": cases}
     (folder / "manifest.json").write_text(json.dumps(manifest, indent=1) + "\n")
-    shutil.copyfile(HERE / "mscclpp_gpu.py", folder / "mscclpp_gpu.py")
+    shutil.copyfile(HERE / "mscclpp_executor.py", folder / "mscclpp_executor.py")
     print(f"{len(cases)} plans and executor.so in {folder}")
 
 
-def made_of() -> dict[str, str]:
+def made_of(on: str) -> dict[str, str]:
     """The versions of what was built."""
-    nvcc = subprocess.run(["nvcc", "--version"], capture_output=True, text=True).stdout
-    return {"mscclpp": (source() / "VERSION").read_text().strip(), "nvcc": nvcc.strip().splitlines()[-1]}
+    compiler = "nvcc" if on == "gpu" else "g++"
+    lines = subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout.strip().splitlines()
+    return {"mscclpp": (source() / "VERSION").read_text().strip(), compiler: lines[-1 if on == "gpu" else 0]}
 
 
-def executor(folder: Path) -> None:
-    """Compile the library."""
-    for tool in ("g++", "nvcc"):
+def executor(folder: Path, on: str) -> None:
+    """Compile the library, for kernels on a GPU or on this CPU."""
+    for tool in ("g++", "nvcc") if on == "gpu" else ("g++",):
         if shutil.which(tool) is None:
             raise Missing(f"no {tool}")
     root, headers = source(), folder / "build"
@@ -92,7 +96,7 @@ def executor(folder: Path) -> None:
     (headers / "nvml.h").write_text("// none: MSCCL++ then knows GPUs that reach each other by their host\n")
     core = root / "src/core"
     units = [*core.glob("*.cc"), *core.glob("*.cpp"), *core.glob("bootstrap/*.cc"), *core.glob("executor/*.cc")]
-    units = [unit for unit in units if unit.name not in LEFT_OUT] + [HERE / "mscclpp_gpu.cc"]
+    units = [unit for unit in units if unit.name not in LEFT_OUT] + [HERE / "mscclpp_executor.cc"]
     paths = [headers, root / "include", core / "include", core / "executor", *include_folders()]
     paths += [path / "cccl" for path in paths if (path / "cccl").exists()]
     # functions and their variables are each copy's own: no symbol is unique in the process
@@ -100,7 +104,11 @@ def executor(folder: Path) -> None:
     host = ["g++", "-O1", "-fPIC", "-fno-gnu-unique", *common]
     code = f"arch=compute_{ARCHITECTURE},code=sm_{ARCHITECTURE}"
     device = ["nvcc", "-O2", "-gencode", code, "-Xcompiler", "-fPIC,-fno-gnu-unique", *common]
-    commands = [(device, HERE / "mscclpp_gpu_kernels.cu"), *((host, unit) for unit in units)]
+    kernels = {
+        "gpu": [(device, HERE / "mscclpp_executor_gpu.cu")],
+        "cpu": [(host, HERE / "mscclpp_executor_cpu.cc"), (host, HERE / "mscclpp_executor_cpu_runtime.cc")],
+    }
+    commands = [*kernels[on], *((host, unit) for unit in units)]
 
     def compiled(command: tuple[list[str], Path]) -> Path:
         made = headers / f"{command[1].name}.o"
@@ -109,13 +117,18 @@ def executor(folder: Path) -> None:
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         objects = [*pool.map(compiled, commands)]
-    runtime = next((path for path in _libraries() if (path / "libcudart_static.a").exists()), None)
-    if runtime is None:
-        raise Missing("no libcudart_static.a beside nvcc")
     apart = ["-Wl,-Bsymbolic", "-Wl,--exclude-libs,ALL", "-Wl,--wrap=cudaIpcGetMemHandle", "-s"]
-    linked = [f"-L{runtime}", "-l:libcudart_static.a", "-lrt", "-lpthread", "-ldl"]
+    linked = [*(_runtime() if on == "gpu" else [f"-Wl,--wrap={POLL}"]), "-lrt", "-lpthread", "-ldl"]
     _run(["g++", "-shared", "-o", str(folder / "executor.so"), *map(str, objects), *apart, *linked])
     shutil.rmtree(headers)
+
+
+def _runtime() -> list[str]:
+    """How to link CUDA's static runtime."""
+    folder = next((path for path in _libraries() if (path / "libcudart_static.a").exists()), None)
+    if folder is None:
+        raise Missing("no libcudart_static.a beside nvcc")
+    return [f"-L{folder}", "-l:libcudart_static.a"]
 
 
 def _libraries() -> Iterator[Path]:
@@ -254,15 +267,23 @@ def _hasty(form: dict[str, Any]) -> None:
                 return
 
 
+def _apart(form: dict[str, Any]) -> None:
+    """Threads of a threadblock of rank 0 never meet."""
+    for block in form["gpus"][0]["threadblocks"]:
+        block["ops"] = [op for op in block["ops"] if op["name"] != "nop"]
+
+
 DAMAGES: tuple[tuple[str, Damage, str], ...] = (
     ("a put one chunk off", _moved, "wrong"),
     ("a summand twice", _twice, "wrong"),
     ("a wait less", _hasty, "wrong"),
     ("a signal less", _silent, "hung"),
 )
+CPU_DAMAGES: tuple[tuple[str, Damage, str], ...] = (*DAMAGES, ("threads that do not meet", _apart, "wrong"))
+"""On a GPU, threads of a threadblock may keep together by chance; on a CPU they do not."""
 
 
-def damaged(plans: Path, own: list[Case]) -> Iterator[Case]:
+def damaged(plans: Path, own: list[Case], on: str) -> Iterator[Case]:
     """Plans of ours with a fault each, and those in one buffer that must have two: the harness must see it."""
     for case in own:
         if case["kind"] == "allgather" and case["buffers"] == [False]:
@@ -273,7 +294,7 @@ def damaged(plans: Path, own: list[Case]) -> Iterator[Case]:
         if case["name"] not in ("ring:4 allreduce ring", "star:8 allreduce ring"):
             continue
         form = json.loads((plans / Path(case["file"]).name).read_text())
-        for what, damage, expect in DAMAGES:
+        for what, damage, expect in CPU_DAMAGES if on == "cpu" else DAMAGES:
             broken = copy.deepcopy(form)
             damage(broken)
             assert broken != form, f"{case['name']}: nothing to damage for {what}"

@@ -1,4 +1,4 @@
-// A rank of MSCCL++'s own executor, for ranks that share one GPU and one process.
+// A rank of MSCCL++'s own executor, for ranks that share one process and one GPU, or a CPU that stands in for one.
 //
 // Every rank loads a copy of this library of its own: the executor keeps what belongs to a rank in globals (the
 // semaphores of its threadblocks, the flag of its packets), which must not be shared. executor.cc of microsoft/mscclpp is
