@@ -81,7 +81,8 @@ def test_numbers_of_ranks_that_are_no_product_of_groups_are_served(n):
 
 
 @pytest.mark.parametrize(
-    ("kind", "most"), [("allgather", 16.4e-6), ("reducescatter", 16.4e-6), ("alltoall", 16.4e-6), ("allreduce", 16.5e-6)]
+    ("kind", "most"),
+    [("allgather", 16.4e-6), ("reducescatter", 16.4e-6), ("alltoall", 16.4e-6), ("allreduce", 16.5e-6)],
 )
 def test_few_steps_of_several_messages_end_sooner_among_many_servers(kind, most):
     """In steps of one message each: 19.5 us, and 19.6 us for an AllReduce."""
