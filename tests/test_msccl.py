@@ -16,7 +16,7 @@ from stretto.model.arrays import Ragged
 from stretto.model.chunks import covering
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError, Unsupported
-from stretto.model.plan import make_plan
+from stretto.model.plan import COPY, REDUCE, make_plan
 from stretto.model.targets import TARGETS
 from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
 from stretto.planners import find, registered, run_planner
@@ -118,6 +118,32 @@ def test_summands_of_unlike_sums_are_kept_apart(tmp_path):
     assert any(step.get("type") == "re" for step in ElementTree.fromstring(text).iter("step"))
     for seed in range(3):
         check(text, "allreduce", 6, 32, seed)
+
+
+def sums_before_and_after_a_copy():
+    """Rank 0 sends the sums with 1 and with 2, gets that of all three as a copy, and adds what 3 has.
+
+    It sends one of its sums after that copy has come: 3 waits for the copy before it takes what that sum waits for."""
+    rows = [  # source, receiver, op, dependencies
+        (1, 0, REDUCE, []), (2, 0, REDUCE, []), (0, 2, REDUCE, [0]), (2, 0, COPY, [0, 1, 2]), (3, 0, REDUCE, [3]),
+        (3, 1, REDUCE, []), (1, 3, REDUCE, []), (0, 1, REDUCE, [1, 6]), (0, 2, COPY, [2, 3, 4]),
+        (0, 3, COPY, [3, 4, 6]),
+    ]  # fmt: skip
+    net = load_topology("fullmesh:4")
+    link = {(int(a), int(b)): e for e, (a, b) in enumerate(zip(net.src, net.dst, strict=True))}
+    src, dst, op, depends = zip(*rows, strict=True)
+    return make_plan(
+        net, Workload((make_collective("allreduce", net, 6_400),)), "ready-order", chunk=[0] * len(rows), src=src,
+        op=op, dst=Ragged.single(dst), route=Ragged.of([[link[row[:2]]] for row in rows]), depends=Ragged.of(depends),
+    )  # fmt: skip
+
+
+def test_a_sum_after_a_copy_is_added_to_the_copy(tmp_path):
+    plan = sums_before_and_after_a_copy()
+    assert verify(plan).ok, verify(plan).finding
+    text = written(plan, tmp_path)
+    for seed in range(5):
+        check(text, "allreduce", 4, 1, seed)
 
 
 def test_chunks_of_several_parts_are_carried_by_as_many_steps_as_it_takes(tmp_path):

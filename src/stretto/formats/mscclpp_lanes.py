@@ -3,8 +3,8 @@
 A lane is a sequence that one threadblock runs (or several, each when the one before has ended). A rank has a lane for
 each peer to which it sends, a lane for each peer from which it receives, and one for copies. Peers whose data are
 summed into the same chunk share a lane, so that one operation adds them all. A lane of receipts whose data all leave
-by one
-lane of sends, which sends nothing else that had to come first, is one lane with it: rings and chains need no semaphore.
+by one lane of sends, which sends nothing else that had to come first, is one lane with it: rings and chains need no
+semaphore.
 
 Data go straight to the place where they are wanted, if what was there before is certainly done with; else, and if they
 are added to something, into a slot of scratch of their own, from where the receiver copies or adds them. A put of the

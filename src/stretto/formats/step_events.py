@@ -64,6 +64,7 @@ class Events:
         later: for each receiver those that overwrite what it gets, at its sender.
         key: for each receiver the node and chunk that it gets.
         copied: for each receiver whether what it gets came to its sender as a copy.
+        follows_copy: for each receiver whether a copy has come before to the slot into which it writes.
         parts: for each message the parts that it carries, each a message where chunks are large.
         room: messages from one rank to another that may be under way.
         apart: the nodes and chunks whose summands are kept apart.
@@ -89,17 +90,23 @@ class Events:
         self.after: dict[int, set[int]] = defaultdict(set)  # for each message the sendings of others that it follows
         self.overtaken: list[tuple[int, int]] = []  # a message that waits, and one behind it that could be received
         writes: dict[tuple[int, int], list[int]] = defaultdict(list)
+        replaced: set[tuple[int, int]] = set()
+        self.follows_copy: list[bool] = []
         for r, v in enumerate(plan.dst.values.tolist()):
-            writes[v, int(plan.chunk[owner[r]])].append(r)
+            slot = v, int(plan.chunk[owner[r]])
+            writes[slot].append(r)
+            self.follows_copy.append(slot in replaced)
+            if not sums[owner[r]]:
+                replaced.add(slot)
         waits: list[set[int]] = [set() for _ in self.messages]
         for k in range(plan.transfer_count):
             needed = set(plan.depends[k].tolist())
             brought = {2 * self.of[other] + 1 for d in needed for other in range(first[d], last[d])}
-            slot = writes.get((int(plan.src[k]), int(plan.chunk[k])), ())
-            copied = max((owner[w] for w in slot if owner[w] in needed and not sums[owner[w]]), default=-1)
+            before = writes.get((int(plan.src[k]), int(plan.chunk[k])), ())
+            copied = max((owner[w] for w in before if owner[w] in needed and not sums[owner[w]]), default=-1)
             # a copy replaces earlier writes; later writes that this transfer does not need follow it
-            own = frozenset(w for w in slot if owner[w] in needed)
-            later = [w for w in slot if owner[w] not in needed and owner[w] > copied]
+            own = frozenset(w for w in before if owner[w] in needed)
+            later = [w for w in before if owner[w] not in needed and owner[w] > copied]
             for r in range(first[k], last[k]):
                 waits[self.of[r]] |= brought
                 self.own.append(own)

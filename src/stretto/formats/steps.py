@@ -5,8 +5,8 @@ rank that it reaches: in the input buffer where the rank holds it, in the output
 scratch. The steps can run in their order. Each names the steps of its own rank that it waits for: a step that reads a
 slot waits for the last write to it, a step that writes a slot for that write and the reads since. So a step sends what
 the plan says (docs: decisions 3) in every timing. A slot holds one sum; where a rank sends several of which none holds
-the other, each summand has a slot of scratch, and so has each sum. A message of several chunks is a step for each, one
-right after the other.
+the other, each summand has a slot of scratch, and so has each sum; what comes after a copy is added to the copy. A
+message of several chunks is a step for each, one right after the other.
 """
 
 from __future__ import annotations
@@ -158,7 +158,8 @@ class _Lowering:
     def run(self, events: Events) -> None:
         """Make the steps of all messages."""
         order = order_of(events)
-        self.messages, self.own = events.messages, events.own
+        self.messages, self.own, self.copied = events.messages, events.own, events.copied
+        self.follows_copy = events.follows_copy
         self.apart = {(self.rank[node], chunk) for node, chunk in events.apart}
         self._copy_own()
         self.adds = self._adding(order)
@@ -192,8 +193,10 @@ class _Lowering:
         return adds
 
     def _is_summand(self, r: int) -> bool:
-        """Whether what a receiver gets has a slot of its own, from where it is added later."""
-        return self.reduces[r] and (self.receiver[r], self.chunk[r]) in self.apart
+        """Whether what a receiver gets has a slot of its own, from where it is added later.
+
+        What follows a copy is added to the copy."""
+        return self.reduces[r] and (self.receiver[r], self.chunk[r]) in self.apart and not self.follows_copy[r]
 
     def _input(self, rank: int, chunk: int) -> Slot:
         return "i", self.inputs[rank].index(self.piece[chunk]) * self.parts + self.first[chunk]
@@ -256,8 +259,9 @@ class _Lowering:
     def _ready(self, r: int) -> Slot:
         """Where its sender has what a receiver gets."""
         rank, chunk, summands = self.sender[r], self.chunk[r], self.own[r]
-        apart = (rank, chunk) in self.apart and (rank, chunk) not in self.filled and summands
-        return self._sum(rank, chunk, summands) if apart else self._source(rank, chunk)
+        if self.copied[r] or (rank, chunk) not in self.apart:
+            return self._source(rank, chunk)
+        return self._sum(rank, chunk, summands) if summands else self._input(rank, chunk)
 
     def _place(self, r: int) -> Slot | None:
         """Where a receiver puts what it gets; None if that may be anywhere in scratch."""
