@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from stretto.formats import Size, exporters, importers
@@ -172,6 +174,19 @@ def test_another_size_is_refused(tmp_path):
     plan = written(tmp_path)
     with pytest.raises(InputError, match="no chunk of this size"):
         importers()["chakra"].read(str(tmp_path / "t"), plan.topology, Size(72_002, None))
+
+
+def test_chunks_that_are_a_byte_off_the_parts_that_they_cover_are_read(tmp_path):
+    """Thirds of 1,000 bytes, two of them in one chunk, with an edge at 666 where parts have it at 667."""
+    net = load_topology("ring:2")
+    whole = make_collective("broadcast", net, 1000)
+    cut = replace(whole, chunk_piece=np.zeros(2, dtype=np.int32), chunk_offset=np.array([0, 666]),
+                  chunk_bytes=np.array([666, 334]))  # fmt: skip
+    plan = run_planner("shortest-path", net, Workload((cut,)))
+    exporters()["chakra"].write(simulate(plan), str(tmp_path / "t"))
+    assert verify(importers()["chakra"].read(str(tmp_path / "t"), net, Size(1000, None))).ok
+    with pytest.raises(InputError, match="no chunk of this size"):
+        importers()["chakra"].read(str(tmp_path / "t"), net, Size(1010, None))
 
 
 def test_damaged_traces_are_read_or_refused(tmp_path):
