@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from msccl_executor import Stuck, check, execute
+from stretto.choose.programs import program_s
 from stretto.formats import exporters
 from stretto.formats.steps import parts_of
 from stretto.model.arrays import Ragged
@@ -121,13 +122,13 @@ def test_summands_of_unlike_sums_are_kept_apart(tmp_path):
 
 
 def sums_before_and_after_a_copy():
-    """Rank 0 sends the sums with 1 and with 2, gets that of all three as a copy, and adds what 3 has.
+    """Rank 0 sends the sum with 1, and that with 2 and 3, gets the sum of three as a copy, and adds what 3 has.
 
-    It sends one of its sums after that copy has come: 3 waits for the copy before it takes what that sum waits for."""
+    It sends the second sum after that copy has come: 3 waits for the copy before it takes what that sum waits for."""
     rows = [  # source, receiver, op, dependencies
-        (1, 0, REDUCE, []), (2, 0, REDUCE, []), (0, 2, REDUCE, [0]), (2, 0, COPY, [0, 1, 2]), (3, 0, REDUCE, [3]),
-        (3, 1, REDUCE, []), (1, 3, REDUCE, []), (0, 1, REDUCE, [1, 6]), (0, 2, COPY, [2, 3, 4]),
-        (0, 3, COPY, [3, 4, 6]),
+        (1, 0, REDUCE, []), (2, 0, REDUCE, []), (3, 0, REDUCE, []), (0, 2, REDUCE, [0]), (2, 0, COPY, [0, 1, 2, 3]),
+        (3, 0, REDUCE, [4]), (1, 3, REDUCE, []), (0, 1, REDUCE, [1, 2, 6]), (0, 2, COPY, [3, 4, 5]),
+        (0, 3, COPY, [4, 5, 6]),
     ]  # fmt: skip
     net = load_topology("fullmesh:4")
     link = {(int(a), int(b)): e for e, (a, b) in enumerate(zip(net.src, net.dst, strict=True))}
@@ -144,6 +145,7 @@ def test_a_sum_after_a_copy_is_added_to_the_copy(tmp_path):
     text = written(plan, tmp_path)
     for seed in range(5):
         check(text, "allreduce", 4, 1, seed)
+    assert program_s(simulate(plan), exporters()["msccl"]) is not None, "read back, it is found correct"
 
 
 def test_chunks_of_several_parts_are_carried_by_as_many_steps_as_it_takes(tmp_path):

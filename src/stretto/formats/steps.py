@@ -286,9 +286,10 @@ class _Lowering:
             step = self.steps[number]
             kind = "rrc" if c.adds and step.dst == settled else "r"
             more = len(self.steps) > first
-            step.partner = self._add(
-                Step(step.peer, kind, step.rank, step.src, step.dst, c.parts, partner=number, more=more)
+            receipt = Step(
+                step.peer, kind, step.rank, step.src, step.dst, c.parts, self._summed_before(c.receiver), number, more
             )
+            step.partner = self._add(receipt)
         for number, c, settled in sent:
             step = self.steps[number]
             if step.dst != settled:
@@ -302,6 +303,13 @@ class _Lowering:
             self.summands[key][c.receiver] = settled
             if len(self.summands[key]) == self.coming[key] and self.piece[key[1]] in self.outputs[key[0]]:
                 self._sum(*key, frozenset(self.summands[key]))
+
+    def _summed_before(self, r: int) -> list[int]:
+        """The steps that write the summands that a copy follows: no slot is theirs and the copy's, but who reads the
+        program back finds the order of the plan."""
+        rank, chunk = self.receiver[r], self.chunk[r]
+        summands = {} if self.reduces[r] else self.summands.get((rank, chunk), {})
+        return [self.written[rank, slot] for slot in summands.values()]
 
     def _move(self, step: Step) -> None:
         """Append a copy or a sum of what a message carries; it goes on with the one before it if they are one range."""
