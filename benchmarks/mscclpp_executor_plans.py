@@ -38,6 +38,11 @@ from stretto.topologies import load_topology
 
 NETS = ("ring:4", "star:4", "sites:2,2", "dgx1", "sites:2,4", "star:8")
 """Networks of at most 8 ranks: with more, streams of ranks and proxies would share the 32 queues of a GPU."""
+SEVERAL = ("bruck", "rabenseifner", "hierarchical")
+"""Planners, besides `auto`, for networks on which messages cost (`--net "star:8?message=20us"`): their messages have
+several chunks."""
+RANK_BYTES, SMALL_RANK_BYTES = 1 << 20, 1 << 13
+"""Size for which a plan is made, for each rank; where messages cost, such that several chunks go in one."""
 MOST_RANKS, MOST_BLOCKS = 8, 124
 """Ranks, and threadblocks of all ranks, that one H100 takes at once (132 multiprocessors, some spare)."""
 SMALL, LARGE = 65536, 1 << 21
@@ -149,10 +154,11 @@ def _run(command: list[str]) -> None:
 def ours(plans: Path, net: str) -> Iterator[Case]:
     """The plans of all planners, and of `plan --for mscclpp`, for a network; equal programs once."""
     topology, known = load_topology(net), set()
-    ranks = len(topology.accelerators)
+    several = bool(topology.message_s.any())
+    size = len(topology.accelerators) * (SMALL_RANK_BYTES if several else RANK_BYTES)
     for kind in KINDS:
-        workload = Workload((make_collective(kind, topology, ranks << 20),))
-        for planner in ("auto", *PLANNERS):
+        workload = Workload((make_collective(kind, topology, size),))
+        for planner in ("auto", *(SEVERAL if several else PLANNERS)):
             name = f"{net} {kind} {planner}"
             path = plans / f"{re.sub('[^a-z0-9]+', '-', name)}.json"
             target = {"target": TARGETS["mscclpp"]} if planner == "auto" else {}
