@@ -152,6 +152,6 @@ def test_on_one_switch_that_sums_the_forest_meets_the_bound(kind, size):
 def test_an_allreduce_over_several_switches_that_sum_is_near_the_bound(spec):
     net = load_topology(spec)
     workload = Workload((make_collective("allreduce", net, 10**9),))
-    plan = run_planner("forest", net, workload, effort="quick")
+    plan = run_planner("forest", net, workload)
     assert verify(plan).ok
     assert simulate(plan).completion_s <= 1.01 * bounds(net, workload)[0].seconds

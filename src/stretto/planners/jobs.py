@@ -10,6 +10,7 @@ and tries other orders while the effort lasts.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -21,6 +22,8 @@ from ..model.kinds import EVERY_KIND
 from ..model.plan import Plan
 from ..schedule.effort import COUNTED_COLLECTIVES, Budget
 from ..schedule.insertion import Placing
+from ..schedule.trees import divide
+from ..simulate import simulate
 from .registry import Candidate, Option, Request, over_links, register
 from .run import plan_by
 
@@ -29,6 +32,10 @@ PLANNING_SHARE = 0.8
 
 MOST_ORDERS = 200
 """Orders that are tried at most."""
+
+SHORT_TRANSFERS, LATER = 8, 1.01
+"""Transfers after one another in the time that a collective takes alone, at least, so that others may come between; and
+how much longer it may take for that."""
 
 GAIN = 1e-6
 """Share of the mean completion by which another order must be better."""
@@ -111,11 +118,24 @@ def _plans_alone(request: Request, planner: str, budget: Budget, online: bool) -
         request.tell(len(plans), len(set(keys)), f"collective {k + 1} alone")
         share = budget.share(0.5 if online else 1 / left)
         one = Workload((replace(collectives[k], start_s=0.0, weight=1.0),))
-        plans[keys[k]] = plan_by(
-            planner, replace(request, workload=one, budget=share, progress=inner, several_chunks=False)
-        )
+        own = replace(request, workload=one, budget=share, progress=inner, several_chunks=False)
+        plan = plan_by(planner, own)
+        plans[keys[k]] = _in_short_transfers(plan, own) if len(collectives) > 1 else plan
         left -= 1
     return [plans[key] for key in keys]
+
+
+def _in_short_transfers(plan: Plan, request: Request) -> Plan:
+    """What ``auto`` has planned, with pieces in more parts if no other collective can come between long transfers."""
+    (c,), chosen = request.workload.collectives, plan.meta.get("chosen")
+    course = simulate(plan)
+    longest_s = float((course.finish_s - course.start_s).max(initial=0.0))
+    parts = math.ceil(SHORT_TRANSFERS * longest_s / course.completion_s) if longest_s else 1
+    if chosen is None or parts < 2 or parts * plan.transfer_count > request.budget.left:
+        return plan
+    finer = plan_by(str(chosen), replace(request, workload=Workload((divide(c, parts)[0],))))
+    finer = finer.noted({**plan.meta, **finer.meta})
+    return finer if simulate(finer).completion_s <= course.completion_s * LATER else plan
 
 
 def _search(placing: Placing, request: Request) -> _Schedule:
