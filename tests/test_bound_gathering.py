@@ -322,9 +322,9 @@ def test_no_plan_of_a_random_network_beats_it(seed):
         message_s=rng.uniform(5e-6, 40e-6, net.link_count), replicates=np.zeros(net.node_count, dtype=bool),
     )  # fmt: skip
     for kind in ("allgather", "reducescatter", "alltoall", "gather", "scatter", "allreduce", "reduce"):
-        for size in (2_000, 200_000, 2_000_000):
+        for size in (2_000, 200_000):
             work = Workload((make_collective(kind, net, size),))
             completion_s = simulate(run_planner("auto", net, work, effort="quick")).completion_s
-            for from_s in (completion_s / 4, completion_s / 2, completion_s):
+            for from_s in (completion_s / 4, completion_s):
                 found = gathering_bound(net, work, from_s)
                 assert found is None or found.seconds <= completion_s
