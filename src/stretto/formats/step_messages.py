@@ -48,7 +48,7 @@ def in_one_range(carried: Sequence[Carried]) -> Form:
 
 
 def after(slot: Slot, count: int) -> Slot:
-    """The slot that follows one of so many parts."""
+    """The slot right behind a slot with that number of parts."""
     return slot[0], slot[1] + count
 
 

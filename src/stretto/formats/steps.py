@@ -213,7 +213,7 @@ class _Lowering:
         return self.homes[rank, chunk]
 
     def _scratch(self, rank: int, count: int) -> Slot:
-        """A new slot of so many parts in a rank's scratch."""
+        """A new slot with that number of parts, in a rank's scratch."""
         self.scratch[rank] += count
         return "s", self.scratch[rank] - count
 

@@ -360,7 +360,7 @@ DISSEMINATION = dissemination(2)
 
 
 def exchange(factors: Sequence[int]) -> Algorithm:
-    """AllReduce by exchanges of whole sums in groups of so many ranks, step after step."""
+    """AllReduce by exchanges of whole sums, in each step in groups of as many ranks as its factor says."""
     groups = " and ".join(map(str, factors))
 
     def steps(n: int, blocks: int) -> list[Step]:
