@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from ..model.arrays import Float64
 from ..model.collective import Workload
 from ..model.kinds import EVERY_KIND
 from ..model.plan import Plan
+from ..schedule.best import ask
 from ..schedule.effort import COUNTED_COLLECTIVES, Budget
 from ..schedule.insertion import Placing
 from ..schedule.trees import divide
@@ -133,9 +135,11 @@ def _in_short_transfers(plan: Plan, request: Request) -> Plan:
     parts = math.ceil(SHORT_TRANSFERS * longest_s / course.completion_s) if longest_s else 1
     if chosen is None or parts < 2 or parts * plan.transfer_count > request.budget.left:
         return plan
-    finer = plan_by(str(chosen), replace(request, workload=Workload((divide(c, parts)[0],))))
-    finer = finer.noted({**plan.meta, **finer.meta})
-    return finer if simulate(finer).completion_s <= course.completion_s * LATER else plan
+    own = replace(request, workload=Workload((divide(c, parts)[0],)))
+    finer = ask(str(chosen), partial(plan_by, str(chosen), own))
+    if finer.plan is None or finer.score_s > course.completion_s * LATER:
+        return plan
+    return finer.plan.noted({**plan.meta, **finer.plan.meta})
 
 
 def _search(placing: Placing, request: Request) -> _Schedule:
