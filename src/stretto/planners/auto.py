@@ -130,6 +130,8 @@ def auto(request: Request) -> Plan:
         part, rest = turn.share * budget.left, (1 - turn.share) * budget.left
         follows = turn.steps <= part and any(t.leads and t.steps <= rest for t in turns[number + 1 :])
         share = budget.within(part if follows else budget.left)
+        if led:  # then no work is done that cannot be divided and takes longer than all the effort
+            share.beyond = 1.0
         own = replace(request, budget=share, progress=None)
         answer = _ask(turn.name, own, turn.steps, case)
         led = led or (answer.plan is not None and turn.suffices and answer.likely_s <= turn.far_s)

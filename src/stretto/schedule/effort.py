@@ -70,10 +70,13 @@ class Budget:
     stop: Stop = field(default_factory=Stop)  # the net
     spent: float = 0.0  # steps so far
     parent: Budget | None = None  # the budget that this one is a part of
+    beyond: float = field(
+        default_factory=lambda: REQUIRED_TIMES
+    )  # times the effort of the request that required work may take
 
     def with_costs(self, costs: Mapping[str, float]) -> Budget:
         """The rest of this budget, for kinds of work with these costs."""
-        return Budget(self.left, costs, self.stop, parent=self)
+        return Budget(self.left, costs, self.stop, parent=self, beyond=self.beyond)
 
     def share(self, part: float) -> Budget:
         """A part of what is left of this budget."""
@@ -81,11 +84,11 @@ class Budget:
 
     def within(self, steps: float) -> Budget:
         """At most this many steps of what is left of this budget."""
-        return Budget(max(0.0, min(steps, self.left)), self.costs, self.stop, parent=self)
+        return Budget(max(0.0, min(steps, self.left)), self.costs, self.stop, parent=self, beyond=self.beyond)
 
     def apart(self) -> Budget:
         """As many steps as are left, which are not taken from this budget."""
-        return Budget(self.left, self.costs, self.stop)
+        return Budget(self.left, self.costs, self.stop, beyond=self.beyond)
 
     def for_solvers(self, most_units: float) -> Budget:
         """At most this many units of solvers' effort: the one kind of work of the new budget, ``units``."""
@@ -114,9 +117,9 @@ class Budget:
         """Refuse work of which no less can be done, before it begins.
 
         Raises:
-            Unsupported: it takes more than ``REQUIRED_TIMES`` times the effort of the whole request (at least "quick").
+            Unsupported: it takes more than ``beyond`` times the effort of the whole request (at least "quick").
         """
-        steps, most = self.cost(**work), REQUIRED_TIMES * max(self.most, EFFORTS["quick"])
+        steps, most = self.cost(**work), self.beyond * max(self.most, EFFORTS["quick"])
         if steps > most:
             seconds, allowed = steps / STEPS_A_SECOND, most / STEPS_A_SECOND
             raise Unsupported(f"{what} would take about {seconds:.0f} s of CPU, and this effort is for {allowed:.0f} s")

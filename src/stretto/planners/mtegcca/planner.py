@@ -23,10 +23,10 @@ from ...model.plan import Plan
 from ...model.topology import ROUTER, SWITCH, Topology
 from ...schedule.inversion import Transfers, plan_in_phases
 from ...schedule.moments import with_and_without
-from ...schedule.multicast import slot_seconds
+from ...schedule.multicast import slot_seconds, tree_work
 from ...schedule.trees import divide
-from .. import Candidate, Option, Request, over_links, per_delivery, register
-from .growth import RULES, Growth, transfers_of_trees
+from .. import Candidate, Option, Request, over_links, register
+from .growth import COSTS, RULES, Growth, transfers_of_trees
 
 AS_PRINTED = {"tree": "nearest", "order": "rank", "time": "slots", "rounds": 0}
 """Section 2 word by word: the destination nearest to the tree (step 3), tasks of equal size rank after rank (steps 1
@@ -69,6 +69,12 @@ def _unserved(topology: Topology, workload: Workload) -> str | None:
     return None
 
 
+def _steps(request: Request) -> float:
+    """Steps of one round, with all that it takes besides."""
+    links = tree_work(request.topology, request.workload)
+    return max(10_000 + 15.0 * request.deliveries, COSTS["links"] * links)
+
+
 @register(
     "mtegcca",
     collectives=COLLECTIVES,
@@ -77,7 +83,7 @@ def _unserved(topology: Topology, workload: Workload) -> str | None:
     options=OPTIONS,
     changes=True,
     serves=_unserved,
-    auto=Candidate(per_delivery(15, first=10_000), counts=True, copies_only=True),
+    auto=Candidate(_steps, counts=True, copies_only=True),
     tune=20,
 )
 def mtegcca(
