@@ -25,9 +25,10 @@ def server_labels(topology: Topology, network: Network, ranks: Int32) -> list[In
     site = np.unique(np.array(topology.sites), return_inverse=True)[1].ravel()
     found: dict[bytes, Int64] = {}
     for label in (*levels[:-1], site):
-        server = np.unique(label[ranks], return_inverse=True)[1].ravel()
-        if 0 < server.max() < len(ranks) - 1:
-            found.setdefault(server.tobytes(), label)
+        _, first, server = np.unique(label[ranks], return_index=True, return_inverse=True)
+        if 1 < len(first) < len(ranks):
+            # servers by their first ranks: others may number the same servers in another order
+            found.setdefault(first[server.ravel()].tobytes(), label)
     return list(found.values())
 
 
