@@ -7,7 +7,7 @@ import pytest
 
 from stretto.model.collective import Workload, make_collective
 from stretto.planners import run_planner
-from stretto.planners.fixed.hierarchical import Hop
+from stretto.planners.fixed.hops import Hop
 from stretto.planners.fixed.planner import Ways
 from stretto.schedule.algorithms import DISSEMINATION, dissemination, exchange
 from stretto.schedule.dissemination import factorisations, messages_in_steps, radices

@@ -26,7 +26,7 @@ def found(spec: str, kind: str, size: int, within_s: float = np.inf):
     net = load_topology(spec)
     c = make_collective(kind, net, size)
     ways = Ways(net)
-    candidates = list(_candidates(net, c, []))
+    candidates = list(_candidates(net, c, [], ways))
 
     def between(pairs):
         return Ragged.of(ways.between(pairs))
@@ -75,7 +75,7 @@ def test_where_bytes_decide_a_cluster_is_busy_inside_and_across():
 
 def test_small_data_is_not_cut():
     plan = planned(RAILS, "allgather", 3_200)
-    assert message_count(plan) == 32 * 5 and plan.workload.chunk_count == 32
+    assert message_count(plan) == 32 * 8 and plan.workload.chunk_count == 32
 
 
 def test_slices_may_have_unlike_shares_and_cover_each_piece():

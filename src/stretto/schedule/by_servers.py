@@ -232,12 +232,22 @@ class Gateways:
         for step in steps:
             useful.append(_chosen(step, ~holds[step.dst, step.block]))
             holds[useful[-1].dst, useful[-1].block] = True
-        asked = np.zeros_like(holds)
-        asked[: self.ranks] = True
-        for at in reversed(range(len(useful))):
-            useful[at] = _chosen(useful[at], asked[useful[at].dst, useful[at].block])
-            asked[useful[at].src, useful[at].block] = True
-        return [step for step in useful if len(step.block)]
+        return needed(useful, self.ranks, len(holds))
+
+
+def needed(steps: Sequence[Step], ranks: int, nodes: int) -> list[Step]:
+    """Copies without those to relays that do not send them on.
+
+    Args:
+        ranks, nodes: how many there are; relays are numbered after the ranks.
+    """
+    kept, blocks = list[Step](), 1 + max((int(step.block.max(initial=0)) for step in steps), default=0)
+    asked = np.zeros((nodes, blocks), dtype=np.bool_)
+    asked[:ranks] = True
+    for step in reversed(steps):
+        kept.append(_chosen(step, asked[step.dst, step.block]))
+        asked[kept[-1].src, kept[-1].block] = True
+    return [step for step in reversed(kept) if len(step.block)]
 
 
 def _between(across: str, servers: int, home: int) -> list[Step]:

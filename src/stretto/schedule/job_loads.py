@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from ..model.arrays import Bool, Float64, Int64, Ragged
+from ..model.arrays import Bool, Float64, Int8, Int64, Ragged
 from ..model.collective import Collective, Workload
 from ..model.topology import Topology
-from .algorithms import Algorithm, lower
+from .algorithms import Algorithm, Lowered, lower
 from .scheduling_problem import SchedulingProblem
 from .waves import Jobs, Waves
 
@@ -32,6 +32,9 @@ class Candidate(NamedTuple):
     algorithm: Algorithm
     phase: Int64  # int64[steps], whether each goes inside servers or across: a number for those that follow each other
     direct: Bool  # bool[steps], whether a step waits for no other one of its phase
+    carried: Sequence[tuple[int, ...]] | None = None
+    """For each step of sums the earlier ones of which it sends on what they brought, and -1 if also what a rank had at
+    first; None: every step sends all that is there."""
 
     def least_s(self, topology: Topology, c: Collective, between: Between) -> float:
         """Seconds that it takes at least, however its steps overlap, if the messages of each step are alike; else about
@@ -103,6 +106,7 @@ class JobLoads:
         summary: what the algorithm does.
         blocks: of each piece.
         pair, routes: int64[transfers], the number of the sender and receiver of each, and the route for each number.
+        forwards: int8[transfers], 1 for those without what their senders had at first; None if none is.
         job, sent: int64[messages], for each message of a job of a single wave the job, and the number of the pair.
         sent_blocks: int64[messages].
     """
@@ -114,13 +118,16 @@ class JobLoads:
     block_bytes: float
     pair: Int64
     routes: Ragged
+    forwards: Int8 | None
     job: Int64
     sent: Int64
     sent_blocks: Int64
 
     @classmethod
     def of(cls, topology: Topology, candidate: Candidate, c: Collective, between: Between) -> JobLoads:
-        lowered, nodes = lower(candidate.algorithm, Workload((c,))), topology.node_count
+        lowered, nodes, forwards = lower(candidate.algorithm, Workload((c,))), topology.node_count, None
+        if candidate.carried is not None:
+            lowered, forwards = _carrying(lowered, candidate.carried)
         waves = Waves.of(lowered, candidate.phase, nodes)
         pairs, pair = np.unique(lowered.src.astype(np.int64) * nodes + lowered.dst, return_inverse=True)
         routes = between(np.stack(np.divmod(pairs, nodes), axis=1))
@@ -129,8 +136,9 @@ class JobLoads:
         job, sent = np.divmod(messages, len(pairs))
         block_bytes = float(c.piece_bytes.max()) / blocks
         return cls(
-            topology, candidate.algorithm.summary, waves, blocks, block_bytes, pair.ravel(), routes, job, sent, count
-        )
+            topology, candidate.algorithm.summary, waves, blocks, block_bytes, pair.ravel(), routes, forwards, job,
+            sent, count,
+        )  # fmt: skip
 
     def joined(self, waves: int) -> tuple[Jobs, Loads]:
         """The jobs where waves are joined until this many are left, and what these ask of links."""
@@ -150,6 +158,17 @@ class JobLoads:
         asked = np.concatenate(both).astype(np.float64)
         kept = _decisive(asked.reshape(2 * count, links), count)
         return jobs, Loads(kept[:count], kept[count:], lag_s, jobs.depends, self.block_bytes)
+
+
+def _carrying(lowered: Lowered, carried: Sequence[tuple[int, ...]]) -> tuple[Lowered, Int8]:
+    """Sums that send on only what some steps brought, and which of them leave out what their senders had at first."""
+    steps = np.zeros((len(carried), len(carried) + 1), dtype=np.bool_)  # the last column is of what was there at first
+    for row, brought in zip(steps, carried, strict=True):
+        row[list(brought)] = True
+    step, depends = lowered.group, lowered.depends
+    kept = steps[step[depends.owners], step[depends.values]]
+    chosen = Ragged.from_lengths(np.bincount(depends.owners[kept], minlength=len(step)), depends.values[kept])
+    return lowered._replace(depends=chosen), (~steps[step, -1]).astype(np.int8)
 
 
 def _decisive(asked: Float64, jobs: int) -> Float64:

@@ -91,7 +91,7 @@ class Overlap:
             case.topology, Workload((_in_slices(c, case.blocks, self.shares),)), "ready-order",
             chunk=(lowered.chunk[own_row] * slices + own_slice).astype(np.int32), src=src, dst=Ragged.single(dst),
             op=lowered.op[own_row], route=case.routes.take(case.pair[own_row]), depends=depends, group=group,
-            message=numbered(group, src, dst),
+            message=numbered(group, src, dst), forwards=None if case.forwards is None else case.forwards[own_row],
         )  # fmt: skip
         return best([self._timed(plan, turn[group]), timed_in_steps(plan), plan])
 

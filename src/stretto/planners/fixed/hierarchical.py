@@ -19,7 +19,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
-from typing import NamedTuple
 
 import numpy as np
 
@@ -31,10 +30,10 @@ from ...schedule.algorithms import ALL_PAIRS, BINOMIAL, DISSEMINATION, Algorithm
 from ...schedule.best import best, completion_s
 from ...schedule.by_servers import APART, AT_ONCE, CHAIN, EXCHANGE, Gateways
 from ...schedule.cutting import messages_cost
-from ...schedule.dissemination import blocks_moved, factorisations, messages_in_steps, radices
 from ...schedule.grid_steps import exchanged_last, on_grid
 from ...schedule.pipes import build_network
 from .. import Candidate, Request, over_links, register
+from .hops import Hop
 from .multicasts import sent
 from .overlaps import MOST_DIRECT, few_steps, fits, overlaps
 from .planner import Ways, pairless, plan_algorithm, ways_of
@@ -272,46 +271,3 @@ def _lines(c: Collective, count: int, across: bool, hop: Hop) -> list[str]:
     moved_bytes = c.piece_bytes.max() * len(c.ranks) / count if c.traits.pieces == "pair" else 0.0
     found = [few_steps(c.kind, count), dissemination(hop.radix(count, moved_bytes)).name]
     return list(dict.fromkeys(found + ["ring"] * (across and fits("ring", c.kind, count))))
-
-
-class Hop(NamedTuple):
-    """The costliest way from the first rank of a line to others."""
-
-    latency_s: float
-    message_s: float
-    s_per_byte: float
-
-    @classmethod
-    def of(cls, line: Int32, topology: Topology, ways: Ways) -> Hop:
-        pairs = np.stack((np.repeat(line[:1], len(line) - 1), line[1:]), axis=1)
-        routes = Ragged.of([way for way in ways.between(pairs) if way])
-        slowest = topology.bandwidth[routes.values].min(initial=np.inf)
-        return cls(
-            float(topology.route_latency_s(routes).max(initial=0.0)),
-            float(topology.message_s[routes.values].max(initial=0.0)),
-            1 / float(slowest),
-        )
-
-    def radix(self, ranks: int, moved_bytes: float) -> int:
-        """That of the dissemination that takes least time.
-
-        Args:
-            moved_bytes: of each block that a rank sends on in an AllToAll.
-        """
-
-        def seconds(radix: int) -> float:
-            messages, bytes_ = messages_in_steps(radix, ranks), blocks_moved(radix, ranks) * moved_bytes
-            return len(messages) * self.latency_s + sum(messages) * self.message_s + bytes_ * self.s_per_byte
-
-        return min(radices(ranks), key=seconds, default=2)
-
-    def groups(self, ranks: int, each_bytes: float) -> tuple[int, ...]:
-        """The groups of an exchange of whole sums of ``each_bytes`` that takes least time, () for :data:`EXCHANGE`."""
-
-        def seconds(groups: Sequence[int]) -> float:
-            sent_s = self.message_s + each_bytes * self.s_per_byte
-            return len(groups) * self.latency_s + (sum(groups) - len(groups)) * sent_s
-
-        folded = (2,) * (ranks.bit_length() - 1 + 2 * (ranks & (ranks - 1) > 0))
-        found = min(factorisations(ranks), key=seconds, default=())
-        return found if found and seconds(found) <= seconds(folded) else ()

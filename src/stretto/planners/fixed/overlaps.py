@@ -7,18 +7,20 @@ from itertools import product
 
 import numpy as np
 
-from ...model.arrays import Int64, Ragged
+from ...model.arrays import Int32, Int64, Ragged
 from ...model.collective import Collective
 from ...model.plan import Plan
 from ...model.topology import Topology
 from ...schedule.algorithms import WHERE_MESSAGES_COST, Algorithm, Step
 from ...schedule.cutting import messages_cost
+from ...schedule.gossip import Line, gossips
 from ...schedule.grid_steps import HALVES, on_grid
 from ...schedule.job_loads import Candidate
 from ...schedule.overlapping import overlapped
 from ...schedule.pipes import build_network
 from .. import Request
-from .planner import Ways
+from .hops import Hop
+from .planner import Ways, pairless
 from .servers import grids, server_labels
 
 FEW_STEPS = ("rabenseifner", "dissemination")
@@ -45,13 +47,13 @@ def overlaps(request: Request, ways: Ways, algorithms: Sequence[Algorithm], with
     def between(pairs: Int64) -> Ragged:
         return Ragged.of(ways.between(pairs))
 
-    found = overlapped(topology, c, _candidates(topology, c, algorithms), between, within_s)
+    found = overlapped(topology, c, _candidates(topology, c, algorithms, ways), between, within_s)
     if found is not None:
         plan = found.plan(request.workload)
         yield plan.noted(plan.meta | {"algorithm": found.summary})
 
 
-def _candidates(topology: Topology, c: Collective, algorithms: Sequence[Algorithm]) -> Iterator[Candidate]:
+def _candidates(topology: Topology, c: Collective, algorithms: Sequence[Algorithm], ways: Ways) -> Iterator[Candidate]:
     work = float(len(topology.accelerators)) * topology.link_count
     network = build_network(topology.delayed, float(c.size_bytes), True, work)
     labels = server_labels(topology, network, c.ranks)
@@ -62,7 +64,11 @@ def _candidates(topology: Topology, c: Collective, algorithms: Sequence[Algorith
             for phase in dict.fromkeys(_phases(steps, label[nodes]) for label in labels):
                 if max(phase) > 0:
                     yield Candidate(algorithm, np.array(phase), np.zeros(len(phase), dtype=np.bool_))
-    if c.traits.rooted or not topology.store_and_forward[c.ranks].all() or len(c.ranks) > MOST_DIRECT:
+    if c.traits.rooted or not topology.store_and_forward[c.ranks].all():
+        return
+    for nodes, rank in _clusters(topology, c, labels):
+        yield from _gossips(topology, c, nodes, rank, ways)
+    if len(c.ranks) > MOST_DIRECT:
         return
     for rank, across in grids(c.ranks, labels):
         if min(rank.shape) > 1 and rank.ndim > 1:
@@ -70,6 +76,42 @@ def _candidates(topology: Topology, c: Collective, algorithms: Sequence[Algorith
                 if set(lines) & set(DIRECT):
                     phased = on_grid(c.kind, rank.shape, rank.ravel(), 1, lines)
                     yield Candidate(phased.algorithm, phased.dimension, np.isin(lines, DIRECT)[phased.dimension])
+
+
+def _clusters(topology: Topology, c: Collective, labels: Sequence[Int64]) -> Iterator[tuple[Int32, Int64]]:
+    """Nodes, the ranks first, and grids of their numbers: of servers that have equally many ranks, or else equally many
+    accelerators; or a line of all ranks."""
+    found = set[bytes]()
+    for rank, across in grids(c.ranks, labels):
+        # turned round it is the same grid
+        if across >= 0 and not found & {rank.tobytes(), rank.T.tobytes()}:
+            found.add(rank.tobytes())
+            yield c.ranks, rank
+    for label in labels if not found else ():
+        here = topology.accelerators[np.isin(label[topology.accelerators], label[c.ranks])]
+        nodes = np.concatenate((c.ranks, np.setdiff1d(here, c.ranks))).astype(c.ranks.dtype)
+        number = np.argsort(nodes)  # in their servers, places are in the order of nodes
+        for rank, across in grids(here, [label]):
+            if across == 0 and topology.store_and_forward[here].all():
+                found.add(rank.tobytes())
+                yield nodes, number[rank]
+    if not found:
+        yield c.ranks, np.arange(len(c.ranks))
+
+
+def _gossips(topology: Topology, c: Collective, nodes: Int32, rank: Int64, ways: Ways) -> Iterator[Candidate]:
+    """The moves that all ranks of a grid make alike, if partners are joined."""
+    first = [nodes[np.moveaxis(rank, d, 0).reshape(count, -1)[:, 0]] for d, count in enumerate(rank.shape)]
+    hops = [Hop.of(line, topology, ways) for line in first]
+    if not all(hop.exits for hop in hops):
+        return
+    port = [next(e for e in range(d + 1) if e == d or hops[e].exits & hop.exits) for d, hop in enumerate(hops)]
+    lines = [Line(*hop[:3], port) for hop, port in zip(hops, port, strict=True)]
+    block_bytes = c.size_bytes / len(c.ranks) ** (2 if c.traits.pieces == "pair" else 1)
+    relays = tuple(nodes[len(c.ranks) :].tolist())
+    for candidate in gossips(c.kind, rank.shape, rank.ravel(), lines, block_bytes, relays):
+        if pairless(candidate.algorithm, topology, c, ways) is None:
+            yield candidate
 
 
 def _phases(steps: Sequence[Step], server: Int64) -> tuple[int, ...]:
