@@ -64,6 +64,7 @@ PARTS: dict[str, tuple[str, Any]] = {
     "all: justification": (
         "stretto.schedule.scheduling_problem.SchedulingProblem.justified", lambda self, start, *a: start
     ),
+    "hierarchical: moves of all ranks alike": ("stretto.planners.fixed.overlaps._gossips", lambda *a: iter(())),
     "auto: finer parts": (
         "stretto.planners.auto._with_finer_parts", lambda case, turns, answers, best_s: list(answers)
     ),
