@@ -328,3 +328,45 @@ def test_parts_are_so_few_that_a_message_stays_one_step():
     fitted = in_equal_parts_of(plan, target, Budget())
     parts = parts_of(fitted.workload.collectives[0], target)
     assert parts.covered.sum() <= 32 and message_count(fitted) == 1
+
+
+FORWARDED = ("ring:6?message=50us", "star:7?message=1us", "h100:2?message=1us", "h100:3?message=1us")
+"""Networks on which ranks forward sums without what they have themselves."""
+
+
+@cache
+def forwarding(net: str) -> Plan:
+    topology = load_topology(net)
+    work = Workload((make_collective("allreduce", topology, 4_000),))
+    if net.startswith("ring"):
+        plan = run_planner("greedy", topology, work, target=TARGETS["torch"])
+    else:
+        plan = run_planner("hierarchical", topology, work)
+    assert verify(plan).ok and plan.forwards is not None and plan.forwards.any()
+    return plan
+
+
+@pytest.mark.parametrize("net", FORWARDED)
+def test_a_program_for_msccl_forwards_sums(net, tmp_path):
+    plan = forwarding(net)
+    text, c = written("msccl", plan, tmp_path), plan.workload.collectives[0]
+    for seed in range(3):
+        check(text, "allreduce", len(c.ranks), parts_of(c, TARGETS["msccl"]).number, seed)
+
+
+@pytest.mark.parametrize("net", FORWARDED)
+def test_a_plan_for_mscclpp_forwards_sums(net, tmp_path):
+    plan = forwarding(net)
+    data, c = json.loads(written("mscclpp", plan, tmp_path)), plan.workload.collectives[0]
+    for seed in range(3):
+        mscclpp_executor.check(data, "allreduce", len(c.ranks), parts_of(c, TARGETS["mscclpp"]).number, seed)
+
+
+@pytest.mark.parametrize("target", ["msccl", "mscclpp", "chakra"])
+@pytest.mark.parametrize("net", FORWARDED)
+def test_files_of_forwarded_sums_are_read_back(target, net, tmp_path):
+    plan = forwarding(net)
+    exporters()[target].write(simulate(plan), str(tmp_path / "program"))
+    back = importers()[target].read(str(tmp_path / "program"), plan.topology, Size(4_000, None))
+    assert verify(back).ok and back.forwards is not None
+    assert back.forwards.mean() == plan.forwards.mean()  # mscclpp counts the parts of a transfer

@@ -11,7 +11,6 @@ import pytest
 from meshes import meshes
 from stretto.choose.holdings import held_after
 from stretto.formats.native import read_plan, write_plan
-from stretto.formats.steps import only_collective
 from stretto.lower import lower, lowering
 from stretto.lower.alike import sums_alike
 from stretto.lower.orders import _tree, sum_trees
@@ -102,11 +101,6 @@ def test_a_plan_file_keeps_which_transfers_forward(ending, tmp_path):
     again = read_plan(path)
     assert np.array_equal(again.forwards, plan.forwards) and again.digest() == plan.digest()
     assert replace(plan, forwards=None).digest() != plan.digest()
-
-
-def test_steps_cannot_say_that_a_rank_forwards():
-    with pytest.raises(Unsupported, match="forward sums apart"):
-        only_collective(exchange_on("ring:6"))
 
 
 def test_a_rank_of_a_sum_that_broke_off_holds_what_came_and_what_was_forwarded():

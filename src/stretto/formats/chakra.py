@@ -4,8 +4,8 @@ Each message is a send node at its source and a receive node at every receiver, 
 waits for the receipts and earlier sends at its rank that the plan makes it depend on. The network that runs the trace
 chooses the links, and orders sends that become ready at the same time. Where these share their first link, each one
 waits for one more *turn*, a computing node without duration (1 ns in ASTRA-sim), than the send that the plan puts
-before it. The chunk and whether it is added are attributes of our own, so that a trace can be read back; of messages
-that carry several chunks the file of their sender says so before its nodes.
+before it. The chunk and whether it is added (2 more if its sender's own data is left out) are attributes of our own, so
+that a trace can be read back; of messages that carry several chunks the file of their sender says so before its nodes.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ def check(timeline: Timeline) -> dict[str, object]:
 def _several(messages: Messages) -> dict[int, dict[int, list[tuple[int, int]]]]:
     """For each node that sends messages of several chunks, for their tags the chunks, and whether each is added."""
     plan, dst = messages.plan, messages.merged.dst
-    chunk, op = plan.chunk.tolist(), plan.op.tolist()
+    apart = np.zeros(len(plan.op), dtype=np.int8) if plan.forwards is None else plan.forwards
+    chunk, op = plan.chunk.tolist(), (plan.op + 2 * apart).tolist()
     found: dict[int, dict[int, list[tuple[int, int]]]] = {}
     for m, (first, last) in enumerate(zip(messages.first.tolist(), messages.last.tolist(), strict=True)):
         if first < last:

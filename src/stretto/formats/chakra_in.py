@@ -109,6 +109,7 @@ def read(path: str, topology: Topology, size: Size) -> Plan:
     message: list[int] = []
     chunk: list[int] = []
     op: list[int] = []
+    forwards: list[int] = []
     ways: list[tuple[int, ...]] = []
     depends: list[list[int]] = []
     last: dict[Message, dict[int, int]] = {}  # for each message the last transfer of each of its chunks
@@ -123,14 +124,15 @@ def read(path: str, topology: Topology, size: Size) -> Plan:
                 before = [len(ways)]
                 message.append(i)
                 chunk.append(k)
-                op.append(added)
+                op.append(added & 1)
+                forwards.append(added >> 1)
                 ways.append(way)
             last[key][k] = len(ways) - 1
     src, dst = ([int(ends[way[at]]) for way in ways] for ends, at in ((topology.src, 0), (topology.dst, -1)))
     return make_plan(
         topology, Workload((collective,)), "ready-order", chunk=chunk, src=src, op=op, dst=Ragged.single(dst),
         route=Ragged.of(ways), depends=Ragged.of(depends), message=as_sent(topology, message, chunk, src, dst),
-        meta={"planner": "chakra", "imported": path}, where=path,
+        forwards=forwards if any(forwards) else None, meta={"planner": "chakra", "imported": path}, where=path,
     )  # fmt: skip
 
 
@@ -147,7 +149,7 @@ def _several(heads: Sequence[Any], where: str) -> dict[int, list[tuple[int, int]
                 isinstance(carried, list) and carried and all(isinstance(c, list) and len(c) == 2 for c in carried)
             ):
                 raise InputError(f"of {shown(tag)} has no pairs of a chunk and whether it is added", place)
-            pairs = [(count(c, "chunk", place), count(op, "op", place, 0, 1)) for c, op in carried]
+            pairs = [(count(c, "chunk", place), count(op, "op", place, 0, 3)) for c, op in carried]
             if len(dict(pairs)) < len(pairs):
                 raise InputError(f"of {shown(tag)} has a chunk twice", place)
             found[count(parse_json(tag, place), "tag", place, 0, 2**32)] = pairs
@@ -203,7 +205,7 @@ def _paired(
                 continue
             place = f"{where}.{r}.et, node {node.key}"
             chunk = count(node.facts.get("stretto_chunk"), "stretto_chunk", place) if own else -1
-            op = count(node.facts.get("stretto_op"), "stretto_op", place, 0, 1) if own else 0
+            op = count(node.facts.get("stretto_op"), "stretto_op", place, 0, 3) if own else 0
             total += len(waits[node.key])
             if total > MOST_DEPENDENCIES:
                 raise InputError(f"its messages have more than {MOST_DEPENDENCIES} dependencies", where)

@@ -69,7 +69,7 @@ def _messages_of(rows: Rows) -> Int64:
 def _receipts(timeline: Timeline, rows: Rows, node: int, rank_of: Int64) -> _Ends:
     message = _messages_of(rows)[rows.dst.values == node]
     source = rank_of[rows.src]
-    here, op = np.full(len(source), rank_of[node]), rows.op.astype(np.int64)
+    here, op = np.full(len(source), rank_of[node]), _op(rows)
     values = np.stack((rows.size_bytes, message, source, here, rows.chunk, op), axis=1)
     every = np.arange(len(message))
     return _Ends(moments_of(timeline, rows).start_s, rows.number, every, message, source, values)
@@ -78,9 +78,17 @@ def _receipts(timeline: Timeline, rows: Rows, node: int, rank_of: Int64) -> _End
 def _sends(timeline: Timeline, rows: Rows, rank_of: Int64) -> _Ends:
     row, message = rows.dst.owners, _messages_of(rows)
     peer = rank_of[rows.dst.values]
-    op = rows.op[row].astype(np.int64)
+    op = _op(rows)[row]
     values = np.stack((rows.size_bytes[row], message, rank_of[rows.src[row]], peer, rows.chunk[row], op), axis=1)
     return _Ends(moments_of(timeline, rows).start_s[row], rows.number[row], row, message, peer, values)
+
+
+def _op(rows: Rows) -> Int64:
+    """int64[rows], whether each is added, and 2 more if it leaves out what its sender had at first."""
+    forwards = rows.base.forwards
+    apart = 0 if forwards is None else 2 * forwards[rows.row].astype(np.int64)
+    op: Int64 = rows.op.astype(np.int64) + apart
+    return op
 
 
 def _waits(sent: Rows, node: int) -> tuple[Ragged, int]:

@@ -116,13 +116,15 @@ def _run(path: str, topology: Topology, size: Size | None) -> tuple[Plan, list[T
     run = _Run(collective, parts, root.get("inplace") == "1", _threadblocks(gpus, path))
     run.run(path)
     routes = Routes(topology, path)
-    chunk, sender, receiver, op, depends = zip(*run.rows, strict=True) if run.rows else ((),) * 5
+    chunk, sender, receiver, op, depends, own = zip(*run.rows, strict=True) if run.rows else ((),) * 6
     src, dst = (collective.ranks[list(ranks)].tolist() for ranks in (sender, receiver))
     message = as_sent(topology, run.message, list(chunk), src, dst)
+    forwards = [int(bool(d) and not o and all(op[w] == REDUCE for w in d)) for d, o in zip(depends, own, strict=True)]
     plan = make_plan(
         topology, Workload((collective,)), "ready-order", chunk=chunk, src=src, op=op, dst=Ragged.single(dst),
         route=Ragged.of(list(map(routes.between, src, dst))), depends=Ragged.of(depends),
-        message=message, meta={"planner": "msccl", "imported": path}, where=path,
+        forwards=forwards if any(forwards) else None, message=message, meta={"planner": "msccl", "imported": path},
+        where=path,
     )  # fmt: skip
     return plan, run.log
 
@@ -256,7 +258,7 @@ class _Run:
                     raise InputError("sends, but its threadblock has no send peer", step.at)
                 leaving.append(len(self.rows))
                 self.message.append(len(self.log))
-                self.rows.append([content.chunk, rank, block.send, COPY, content.writers])
+                self.rows.append([content.chunk, rank, block.send, COPY, content.writers, content.own])
         if kind in SENDS:
             self.mail[rank, block.send, block.channel].append(leaving)
         return tuple(leaving), tuple(arrived)

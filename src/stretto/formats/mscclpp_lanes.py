@@ -161,7 +161,7 @@ class _Making:
         self.together: dict[Lane, Lane] = {}
 
     def copy(self, position: int) -> None:
-        """A rank's own data: until something is added to the copy, the original is as good."""
+        """A copy: until something is added to it, the original is as good."""
         step = self.program.steps[position]
         key = (step.rank, step.dst)
         self.origin[key] = step.src
@@ -255,14 +255,15 @@ class _Making:
         if key not in self.sums:
             return
         total, (rank, slot) = self.sums.pop(key), key
-        lanes: list[Lane] = [("in", rank, m.sender) for m in total.uses if isinstance(m, Message)] or [
-            ("own", rank, -1)
-        ]
+        first = self.origin.pop(key, slot)
+        used = list(zip(total.srcs, total.uses, strict=True))
+        if first != slot and (rank, first) in self.filled:  # a copy of what came, not of the rank's own data
+            used.append((first, self.filled[rank, first]))
+        lanes: list[Lane] = [("in", rank, m.sender) for _, m in used if isinstance(m, Message)] or [("own", rank, -1)]
         for lane in lanes[1:]:
             self.join(lanes[0], lane)
-        srcs = (self.origin.pop(key, slot), *total.srcs)
-        task = Task(lanes[0], "sum", total.position, srcs, slot, total.count)
-        for src, use in zip(total.srcs, total.uses, strict=True):
+        task = Task(lanes[0], "sum", total.position, (first, *total.srcs), slot, total.count)
+        for src, use in used:
             self._need(task, use)
             self.readers[rank, src].append(task)
         self._fill(task, key)

@@ -60,7 +60,7 @@ def plan_of(contents: Contents, topology: Topology) -> Plan:
     elif not promised:
         notes.append("no plan can name what a rank holds twice: these are messages, and the bound is theirs")
     columns: dict[str, list[Any]] = {
-        name: [] for name in ("chunk", "src", "others", "op", "dst", "route", "depends", "message")
+        name: [] for name in ("chunk", "src", "others", "op", "dst", "route", "depends", "message", "forwards")
     }
     begins: dict[int, int] = {}  # the first row of each transfer
     together = _together(contents) if promised and topology.message_s.any() else None
@@ -79,6 +79,7 @@ def plan_of(contents: Contents, topology: Topology) -> Plan:
             columns["route"].append(routes.of(tuple(sources), tuple(receivers)))
             columns["depends"].append(sorted(own | others))
             columns["message"].append(t.message)
+            columns["forwards"].append(int(promised and _forwards(t, contents)))
     other, dst = columns["others"], columns["dst"]
     message = None
     if together is not None:
@@ -88,6 +89,7 @@ def plan_of(contents: Contents, topology: Topology) -> Plan:
         weight=np.ones(total) if message is None else None, chunk=columns["chunk"], src=columns["src"],
         other_src=Ragged.of(other) if any(other) else None, op=columns["op"], dst=Ragged.of(dst),
         route=Ragged.of(columns["route"]), depends=Ragged.of(columns["depends"]), message=message,
+        forwards=columns["forwards"] if any(columns["forwards"]) else None,
         meta={"planner": "mscclpp", "imported": program.path} | ({"notes": notes} if notes else {}), where=program.path,
     )  # fmt: skip
 
@@ -154,7 +156,12 @@ def expressible(contents: Contents) -> bool:
 
 
 def _plain(own: bool, writers: list[Transfer]) -> bool:
-    return all(w.adds for w in writers) if own else len(writers) == 1 and not writers[0].adds
+    return all(w.adds for w in writers) or (not own and len(writers) == 1)
+
+
+def _forwards(t: Transfer, contents: Contents) -> bool:
+    """Whether it carries sums without what its sender had at first."""
+    return not t.own and bool(t.depends) and all(contents.transfers[d].adds for d in t.depends)
 
 
 def _collective(program: Loaded, topology: Topology, cuts: list[int]) -> tuple[Collective, dict[int, int]]:

@@ -63,6 +63,7 @@ class Events:
         own: for each receiver those receivers that wrote what it gets, at its sender.
         later: for each receiver those that overwrite what it gets, at its sender.
         key: for each receiver the node and chunk that it gets.
+        forwards: for each receiver whether what it gets leaves out its sender's own data.
         copied: for each receiver whether what it gets came to its sender as a copy.
         follows_copy: for each receiver whether a copy has come before to the slot into which it writes.
         parts: for each message the parts that it carries, each a message where chunks are large.
@@ -85,6 +86,8 @@ class Events:
         self.pair = [ends[r] for r in begins]
         self.key = [(ends[r][0], chunk) for r, chunk in enumerate(plan.chunk[plan.dst.owners].tolist())]
         self.own: list[frozenset[int]] = []
+        alone = [0] * plan.transfer_count if plan.forwards is None else plan.forwards.tolist()
+        self.forwards = [bool(alone[k]) for k in owner]
         self.later: list[list[int]] = []
         self.copied: list[bool] = []
         self.after: dict[int, set[int]] = defaultdict(set)  # for each message the sendings of others that it follows
@@ -116,12 +119,14 @@ class Events:
         self.apart = self._unlike_sums()
 
     def _unlike_sums(self) -> set[tuple[int, int]]:
-        """The nodes and chunks of which two sums are sent and none of these holds the other."""
+        """The nodes and chunks of which two sums are sent and none of these holds the other, or one without what the
+        node itself adds."""
         sums: dict[tuple[int, int], set[frozenset[int]]] = defaultdict(set)
         for r, own in enumerate(self.own):
             if own and not self.copied[r]:
                 sums[self.key[r]].add(own)
-        return {
+        alone = {key for key, forwards in zip(self.key, self.forwards, strict=True) if forwards}
+        return alone | {
             key
             for key, own in sums.items()
             if any(not a < b for a, b in pairwise(sorted(own, key=lambda each: (len(each), sorted(each)))))

@@ -102,8 +102,6 @@ def only_collective(plan: Plan) -> Collective:
         raise Unsupported(f"the plan shares links by {plan.sharing}, which steps cannot say")
     if (plan.part if isinstance(plan, SymmetricPlan) else plan).other_src is not None:
         raise Unsupported("the plan has switches that sum, which steps cannot say")
-    if not isinstance(plan, SymmetricPlan) and plan.forwards is not None:
-        raise Unsupported("ranks forward sums apart from what else they have, which steps cannot say")
     if plan.topology.planes or plan.barriers:
         raise Unsupported("the plan has optical planes or barriers, which steps cannot say")
     collective = plan.workload.collectives[0]
@@ -152,13 +150,14 @@ class _Lowering:
         self.read: dict[tuple[int, Slot], list[int]] = defaultdict(list)
         self.sent: dict[int, list[tuple[int, Carried, Slot]]] = {}
         self.summands: dict[tuple[int, int], dict[int, Slot]] = defaultdict(dict)
-        self.sums: dict[tuple[int, int, frozenset[int]], Slot] = {}
+        self.sums: dict[tuple[int, int, frozenset[int], bool], Slot] = {}
         self.coming: Counter[tuple[int, int]] = Counter()
 
     def run(self, events: Events) -> None:
         """Make the steps of all messages."""
         order = order_of(events)
         self.messages, self.own, self.copied = events.messages, events.own, events.copied
+        self.forwards = events.forwards
         self.follows_copy = events.follows_copy
         self.apart = {(self.rank[node], chunk) for node, chunk in events.apart}
         self._copy_own()
@@ -224,16 +223,22 @@ class _Lowering:
     def _copy(self, rank: int, chunk: int, src: Slot, dst: Slot) -> None:
         self._add(Step(rank, "cpy", -1, src, dst, self.covered[chunk]))
 
-    def _sum(self, rank: int, chunk: int, summands: frozenset[int]) -> Slot:
-        """The slot of the sum of a rank's own data and what some receipts brought, which it keeps apart."""
-        key = rank, chunk, summands
+    def _sum(self, rank: int, chunk: int, summands: frozenset[int], forwards: bool) -> Slot:
+        """The slot of the sum of what some receipts brought, which a rank keeps apart, and unless it forwards that
+        alone, of its own data."""
+        key = rank, chunk, summands, forwards
+        slots = [self.summands[rank, chunk][receiver] for receiver in sorted(summands)]
+        slots = slots if forwards else [self._input(rank, chunk), *slots]
+        if len(slots) == 1:
+            return slots[0]
         if key not in self.sums:
             whole = self.piece[chunk] in self.outputs[rank] and len(summands) == self.coming[rank, chunk]
-            self.sums[key] = self.home(rank, chunk) if whole else self._scratch(rank, self.covered[chunk])
-            self._copy(rank, chunk, self._input(rank, chunk), self.sums[key])
-            for receiver in sorted(summands):
-                summand = self.summands[rank, chunk][receiver]
-                self._add(Step(rank, "re", -1, summand, self.sums[key], self.covered[chunk]))
+            self.sums[key] = (
+                self.home(rank, chunk) if whole and not forwards else self._scratch(rank, self.covered[chunk])
+            )
+            self._copy(rank, chunk, slots[0], self.sums[key])
+            for slot in slots[1:]:
+                self._add(Step(rank, "re", -1, slot, self.sums[key], self.covered[chunk]))
         return self.sums[key]
 
     def send(self, message: int) -> None:
@@ -261,7 +266,7 @@ class _Lowering:
         rank, chunk, summands = self.sender[r], self.chunk[r], self.own[r]
         if self.copied[r] or (rank, chunk) not in self.apart:
             return self._source(rank, chunk)
-        return self._sum(rank, chunk, summands) if summands else self._input(rank, chunk)
+        return self._sum(rank, chunk, summands, self.forwards[r])
 
     def _place(self, r: int) -> Slot | None:
         """Where a receiver puts what it gets; None if that may be anywhere in scratch."""
@@ -302,7 +307,7 @@ class _Lowering:
                 continue
             self.summands[key][c.receiver] = settled
             if len(self.summands[key]) == self.coming[key] and self.piece[key[1]] in self.outputs[key[0]]:
-                self._sum(*key, frozenset(self.summands[key]))
+                self._sum(*key, frozenset(self.summands[key]), False)
 
     def _summed_before(self, r: int) -> list[int]:
         """The steps that write the summands that a copy follows: no slot is theirs and the copy's, but who reads the

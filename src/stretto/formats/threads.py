@@ -135,7 +135,8 @@ def in_write_order(threads: Threads) -> Plan:
     return make_plan(
         plan.topology, plan.workload, plan.sharing, chunk=plan.chunk[at], src=plan.src[at], op=plan.op[at],
         dst=plan.dst.take(at), route=plan.route.take(at),
-        depends=Ragged.of([sorted({row[d] for d in waits[k]}) for k in order]), where=threads.where,
+        depends=Ragged.of([sorted({row[d] for d in waits[k]}) for k in order]),
+        forwards=None if plan.forwards is None else plan.forwards[at], where=threads.where,
     )  # fmt: skip
 
 
