@@ -20,8 +20,9 @@ from ...model.errors import Unsupported
 from ...model.plan import COPY, REDUCE, Plan, make_plan
 from ...model.topology import Topology
 from ...schedule.algorithms import ALGORITHMS
+from ...schedule.routes import routes_from
 from .. import Option, Request, register
-from .planner import plan_algorithm, portless, routes_from
+from .planner import plan_algorithm, portless
 
 MOST_TRIES = 20_000
 """Steps of a search for a ring."""
