@@ -187,6 +187,7 @@ def test_these_planners_are_asked_by_default():
     assert asked["auto"] == both | {
         "greedy",
         "paths",
+        "bundles",
         "switch-trees",
         "by-dimension",
         "hierarchical",

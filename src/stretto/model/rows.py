@@ -232,10 +232,14 @@ def messages_at_nodes(plan: Plan) -> Int64:
     return ends_at_nodes(plan if messages is None else messages.merged)
 
 
-def ends_at_nodes(plan: Plan) -> Int64:
-    """int64[nodes], how many chunks each node sends or receives: one for each receiver of a transfer."""
+def ends_at_nodes(plan: Plan, forks: bool = False) -> Int64:
+    """int64[nodes], how many chunks each node sends or receives: one for each receiver of a transfer.
+
+    Args:
+        forks: whether what forks on its way counts once for its source.
+    """
     base, count = plan.part if isinstance(plan, SymmetricPlan) else plan, plan.topology.node_count
-    ends = np.concatenate((base.src[base.dst.owners], base.dst.values))
+    ends = np.concatenate((base.src if forks else base.src[base.dst.owners], base.dst.values))
     if not isinstance(plan, SymmetricPlan):
         return np.bincount(ends, minlength=count)
     orbits = plan.symmetry.node_orbits

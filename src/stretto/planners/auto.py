@@ -23,7 +23,7 @@ from ..model.kinds import EVERY_KIND
 from ..model.memory import TRANSFER_BYTES
 from ..model.messages import messages_of
 from ..model.plan import Plan
-from ..model.rows import ends_at_nodes, messages_at_nodes
+from ..model.rows import ends_at_nodes
 from ..model.symmetric import SymmetricPlan
 from ..model.units import format_size
 from ..schedule.best import Answer, ask, best_of, completion_s, exposed_s
@@ -62,7 +62,7 @@ BANDWIDTH_DECIDES = 0.5
 """Share of the lower bound that is not latency, nor what messages cost, from which bandwidth decides. By
 benchmarks/sweep.py 0.2 to 0.8 differ by less than 0.1 %."""
 
-REROUTED, REROUTED_WITHIN, REROUTED_SHARE, MOST_REROUTED_STEPS = 3, 2.0, 0.35, 1e6
+REROUTED, REROUTED_WITHIN, REROUTED_SHARE, MOST_REROUTED_STEPS = 4, 2.0, 0.35, 1e6
 """Of which plans the chunks are routed anew. ``REROUTED``: the best one of each of the best planners.
 ``REROUTED_WITHIN``: those that are preferred by at most this multiple of the best. ``REROUTED_SHARE``: of the effort
 that is left, for each plan. ``MOST_REROUTED_STEPS``: for each plan where the effort has no limit."""
@@ -204,7 +204,7 @@ def _with_handling(answer: Answer) -> float:
     if plan is None or messages is None:
         return answer.preference_s
     costs_s = plan.topology.message_s[plan.topology.message_s > 0]
-    further = (ends_at_nodes(plan) - messages_at_nodes(plan)).max()
+    further = (ends_at_nodes(plan, forks=True) - ends_at_nodes(messages.merged, forks=True)).max()
     return answer.preference_s + CHUNK_SHARE * float(costs_s.mean()) * int(further)
 
 
