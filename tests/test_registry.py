@@ -192,6 +192,7 @@ def test_these_planners_are_asked_by_default():
         "by-dimension",
         "hierarchical",
         "jobs",
+        "rounds",
         "symmetric",
     }
     algorithms = {"all-pairs", "ring", "recursive-doubling", "rabenseifner", "binomial"}

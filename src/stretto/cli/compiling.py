@@ -36,6 +36,7 @@ REQUESTS = (
     ("greedy", "allreduce:1MB", "dgx2:2"),
     ("paths", "alltoall:1MB", "ndv2:2"),
     ("switch-trees", "allgather:1MB", "star:4"),
+    ("rounds", "allreduce:1MB", "dgx1?message=2us"),
     ("auto", "allreduce:1MB", "dgx1"),
     ("auto", "allreduce:1MB", "sites:2,2"),
     ("jobs", "allreduce:1MB,allreduce:1MB@1us", "ring:4", "online=true"),

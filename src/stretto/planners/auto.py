@@ -21,12 +21,10 @@ from ..model.collective import Workload
 from ..model.errors import InputError, StrettoError, Unsupported
 from ..model.kinds import EVERY_KIND
 from ..model.memory import TRANSFER_BYTES
-from ..model.messages import messages_of
 from ..model.plan import Plan
-from ..model.rows import ends_at_nodes
 from ..model.symmetric import SymmetricPlan
 from ..model.units import format_size
-from ..schedule.best import Answer, ask, best_of, completion_s, exposed_s
+from ..schedule.best import Answer, ask, best_of, completion_s, exposed_s, handling_s
 from ..schedule.collecting import COLLECT_STEPS, collected
 from ..schedule.cutting import messages_cost, share_of_bytes
 from ..schedule.effort import EFFORTS, REQUIRED_TIMES, Budget
@@ -52,11 +50,6 @@ PLANNING_SHARE = 0.9
 EARLY_SHARE = 0.1
 """Share of the effort, of "normal" at most, up to which a planner takes little. On seed 0 0.2 is as good
 (benchmarks/sweep.py)."""
-
-CHUNK_SHARE = 0.01
-"""What a further chunk of a message costs a host, as a share of what a message costs: at most 0.6 of 50 us in the
-compiled loop (benchmarks/message_chunks.py). Completions do not count it. For Python's loop, in which a chunk takes 3
-to 5 us, ``stretto run`` asks for a message for each chunk."""
 
 BANDWIDTH_DECIDES = 0.5
 """Share of the lower bound that is not latency, nor what messages cost, from which bandwidth decides. By
@@ -200,12 +193,7 @@ def _on_other_ways(answers: Sequence[Answer], case: _Case) -> Iterator[Answer]:
 def _with_handling(answer: Answer) -> float:
     """What an answer is preferred by, seconds, with what its hosts do for further chunks of messages."""
     plan = answer.plan
-    messages = None if plan is None else messages_of(plan)
-    if plan is None or messages is None:
-        return answer.preference_s
-    costs_s = plan.topology.message_s[plan.topology.message_s > 0]
-    further = (ends_at_nodes(plan, forks=True) - ends_at_nodes(messages.merged, forks=True)).max()
-    return answer.preference_s + CHUNK_SHARE * float(costs_s.mean()) * int(further)
+    return answer.preference_s + (0.0 if plan is None else handling_s(plan))
 
 
 def _with_finer_parts(case: _Case, turns: Sequence[_Turn], answers: Sequence[Answer], best_s: float) -> list[Answer]:

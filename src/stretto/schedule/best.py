@@ -10,7 +10,9 @@ import numpy as np
 
 from ..kernels import at_speed
 from ..model.errors import StrettoError
+from ..model.messages import messages_of
 from ..model.plan import Plan
+from ..model.rows import ends_at_nodes
 from ..model.symmetric import SymmetricPlan
 from ..simulate import simulate
 from . import kernel_dispatch
@@ -19,6 +21,11 @@ PER_HALF = 1.01
 """Times the completion that half the messages may cost. On five uneven networks and five fabrics (four collectives,
 benchmarks/messages.py) this leaves out 23 % of the messages and costs 0.16 % of the completion, at most 1.6 %; 1.0025
 leaves out 10 % for nothing."""
+
+CHUNK_SHARE = 0.01
+"""What a further chunk of a message costs a host, as a share of what a message costs: at most 0.6 of 50 us in the
+compiled loop (benchmarks/message_chunks.py). Completions do not count it. For Python's loop, in which a chunk takes 3
+to 5 us, ``stretto run`` asks for a message for each chunk."""
 
 CHAIN_STEPS = 10.0
 """Steps of a kernel's inner loop for each transfer whose chains are followed."""
@@ -50,6 +57,15 @@ def preference_s(plan: Plan) -> float:
     A plan with half as many messages is preferred if it ends at most ``PER_HALF`` times as late.
     """
     return completion_s(plan) * _surcharge(plan)
+
+
+def handling_s(plan: Plan) -> float:
+    """What the host that has most to do for further chunks of messages does for them, seconds."""
+    costs_s, messages = plan.topology.message_s[plan.topology.message_s > 0], messages_of(plan)
+    if messages is None or not len(costs_s):
+        return 0.0
+    further = (ends_at_nodes(plan, forks=True) - ends_at_nodes(messages.merged, forks=True)).max()
+    return CHUNK_SHARE * float(costs_s.mean()) * int(further)
 
 
 def _surcharge(plan: Plan) -> float:

@@ -1,0 +1,125 @@
+"""Trees in rounds: one message a pipe and round, and how near the best such plans come."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from networks import ring
+from stretto.bounds import bounds
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import Unsupported
+from stretto.model.messages import message_count
+from stretto.model.plan import Plan
+from stretto.model.topology import ACCELERATOR, Topology, make_topology
+from stretto.model.variants import with_messages
+from stretto.planners import run_planner
+from stretto.planners.rounds.kernel_growth import grow_trees
+from stretto.simulate import simulate
+from stretto.solvers import INFINITY, Model
+from stretto.solvers.highs import Growing
+from stretto.verify import verify
+
+MESSAGE_S, BANDWIDTH, LATENCY_S = 20e-6, 25e9, 1e-6
+
+
+def mesh(n: int, slow: tuple[tuple[int, int], ...] = ()) -> Topology:
+    """n accelerators, each joined to all others; some links have a third of the bandwidth."""
+    pairs = [(a, b) for a in range(n) for b in range(n) if a != b]
+    links = [(a, b, BANDWIDTH / 3 if (a, b) in slow else BANDWIDTH, LATENCY_S) for a, b in pairs]
+    return with_messages(make_topology("mesh", [ACCELERATOR] * n, links), MESSAGE_S)
+
+
+def planned(net: Topology, kind: str, size: int, planner: str = "rounds", **options: int) -> Plan:
+    plan = run_planner(planner, net, Workload((make_collective(kind, net, size),)), options=options, effort="normal")
+    assert verify(plan).ok
+    return plan
+
+
+def test_an_allreduce_on_a_full_mesh_takes_two_rounds_of_equal_parts():
+    size, n = 8_000_000, 8
+    plan = planned(mesh(n), "allreduce", size)
+    round_s = MESSAGE_S + LATENCY_S + size / n / BANDWIDTH
+    assert simulate(plan).completion_s == pytest.approx(2 * round_s, rel=1e-6)
+    assert message_count(plan) == 2 * n * (n - 1)
+
+
+def test_an_allgather_on_a_full_mesh_takes_one_round():
+    size, n = 8_000_000, 8
+    plan = planned(mesh(n), "allgather", size)
+    assert simulate(plan).completion_s == pytest.approx(MESSAGE_S + LATENCY_S + size / n / BANDWIDTH, rel=1e-6)
+
+
+def test_an_alltoall_goes_around_slow_links():
+    net, size = mesh(6, slow=((0, 1),)), 6 * 6_000_000
+    direct_s = MESSAGE_S + LATENCY_S + 3 * size / 6 / BANDWIDTH
+    assert simulate(planned(net, "alltoall", size)).completion_s < 0.6 * direct_s
+
+
+def test_slow_links_carry_less_than_others_in_a_round():
+    net = mesh(6, slow=((0, 1), (1, 3), (4, 2), (5, 0)))
+    size = 64_000_000
+    plan = planned(net, "allreduce", size)
+    bound_s = bounds(net, plan.workload)[0].seconds
+    assert simulate(plan).completion_s <= 1.1 * bound_s
+    assert simulate(plan).completion_s <= 0.95 * simulate(planned(net, "allreduce", size, "forest")).completion_s
+
+
+def test_each_pipe_sends_at_most_one_message_in_a_round():
+    plan = planned(mesh(5, slow=((0, 1), (2, 3))), "allreduce", 10_000_000)
+    assert plan.message is not None and plan.group is not None
+    link = plan.route.values.astype(np.int64)  # each route is one link
+    first = np.flatnonzero(np.diff(plan.message, prepend=-1))
+    places = plan.group.astype(np.int64)[first] * plan.topology.link_count + link[first]
+    assert len(np.unique(places)) == len(places)
+
+
+def test_no_message_carries_several_chunks_where_none_may():
+    net = mesh(4, slow=((0, 1),))
+    load = Workload((make_collective("allreduce", net, 10_000_000),))
+    plan = run_planner("rounds", net, load, several_chunks=False, effort="normal")
+    assert plan.message is None
+    assert verify(plan).ok
+
+
+def test_too_few_rounds_are_refused():
+    net = with_messages(ring(6), MESSAGE_S)
+    with pytest.raises(Unsupported, match="in 2 rounds some rank is not reached"):
+        planned(net, "allgather", 6_000_000, rounds=2)
+    assert planned(net, "allgather", 6_000_000, rounds=3).transfer_count
+
+
+def test_what_the_ranks_do_not_hold_may_pass_through_others():
+    net = mesh(6)
+    load = Workload((make_collective("allreduce", net, 32_000_000, ranks=np.array([0, 1, 2])),))
+    alone_s = 2 * (MESSAGE_S + LATENCY_S + 32_000_000 / 3 / BANDWIDTH)
+    plan = run_planner("rounds", net, load, effort="normal")
+    assert verify(plan).ok
+    assert simulate(plan).completion_s < 0.6 * alone_s
+
+
+def test_a_tree_grows_by_the_cheapest_ways_in_time():
+    # a chain 0-1-2 and a direct pipe 0-2, over two rounds; the chain is cheaper unless its second round costs more
+    src, dst = np.array([0, 1, 0]), np.array([1, 2, 2])
+    wanted, begin = np.array([[True, False, True]]), np.zeros(1, dtype=np.int64)
+    price = np.array([[1.0, 1.0, 9.0], [1.0, 1.0, 5.0]])
+    total, via, when = grow_trees(src, dst, price, wanted, begin, begin)
+    assert (total[0], via[0].tolist(), when[0, 1:].tolist()) == (2.0, [-1, 0, 1], [0, 1])
+    price[1, 1] = 6.0
+    total, via, when = grow_trees(src, dst, price, wanted, begin, begin)
+    assert (total[0], via[0].tolist(), int(when[0, 2])) == (5.0, [-1, -1, 2], 1)
+    total, _, _ = grow_trees(src[:2], dst[:2], price[:, :2], wanted, begin, begin + 1)
+    assert total[0] == np.inf
+
+
+def test_a_program_grows_by_columns_and_says_what_rows_are_worth():
+    model = Model()
+    (end,) = model.columns(1, 0.0, INFINITY, 1.0)
+    model.rows(1, 1.0, 1.0)
+    model.rows(2, 0.0, INFINITY, (np.arange(2), end, 1.0))
+    program = Growing(model, by_columns=True)
+    program.add_columns(np.zeros(1), (np.array([0, 0]), np.array([0, 1]), np.array([1.0, -1.0])))
+    assert program.solve() == pytest.approx([1.0, 1.0])
+    assert program.duals == pytest.approx([1.0, 1.0, 0.0])
+    program.add_columns(np.zeros(1), (np.array([0, 0]), np.array([0, 2]), np.array([1.0, -1.0])))
+    assert program.solve() == pytest.approx([0.5, 0.5, 0.5])
