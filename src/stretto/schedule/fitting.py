@@ -283,7 +283,8 @@ def _fitted(plan: Plan, target: Target, budget: Budget) -> Plan:
 def in_equal_parts_of(plan: Plan, target: Target, budget: Budget) -> Plan:
     """A plan whose chunks cover equal parts of pieces, timed again; the plan itself where they do.
 
-    Twice as many parts are tried as long as the plan ends later than before by more than next to nothing.
+    Twice as many parts, and at last as many as there may be, are tried as long as the plan ends later than before by
+    more than next to nothing.
 
     Raises:
         TooFine: a piece has more chunks than there may be parts.
@@ -310,9 +311,9 @@ def in_equal_parts_of(plan: Plan, target: Target, budget: Budget) -> Plan:
         cut = in_equal_parts(c, count)
         assert cut is not None, "there are enough parts"
         plans.append(timed_again(plan, plan.topology, Workload((cut,)), budget))
-        if completion_s(plans[-1]) <= NEXT_TO_NOTHING * before_s or 2 * count > most:
+        if completion_s(plans[-1]) <= NEXT_TO_NOTHING * before_s or count == most:
             break
-        count *= 2
+        count = min(2 * count, most)
     return min(plans, key=completion_s)
 
 

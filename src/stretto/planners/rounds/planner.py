@@ -77,10 +77,10 @@ def _least_steps(request: Request) -> float:
 
 
 def _is_asked(request: Request) -> bool:
-    """Whether messages cost enough beside latency, and may carry several chunks, which may be unlike."""
-    topology, target = request.topology, request.target
+    """Whether messages cost enough beside latency, and may carry several chunks."""
+    topology = request.topology
     near = bool(topology.latency_s.max(initial=0.0) <= LATENCY_TIMES * topology.message_s.max(initial=0.0))
-    return near and messages_cost(topology) and request.several_chunks and not (target and target.equal_parts)
+    return near and messages_cost(topology) and request.several_chunks
 
 
 @register(
