@@ -49,6 +49,7 @@ REQUESTS = (
     ("scale-ccl", "allgather:1MB", "sites:2,2", "rules=paper"),
     ("mtegcca", "allgather:1MB", "sites:2,2", LINKS_CHANGE),
     ("symmetric", "allreduce:1MB", "h100:2", FIRST_LINK_SLOW),
+    ("bundles", "scatter:1KB", "star:4?message=1us"),
     ("symmetric", "alltoall:1MB", "star:8", FIRST_LINK_SLOW),
 )
 """Planner, collectives, topology and options; together they call each kernel. A test compares them with the sources."""
