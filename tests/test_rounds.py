@@ -18,6 +18,7 @@ from stretto.planners.rounds.kernel_growth import grow_trees
 from stretto.simulate import simulate
 from stretto.solvers import INFINITY, Model
 from stretto.solvers.highs import Growing
+from stretto.topologies import load_topology
 from stretto.verify import verify
 
 MESSAGE_S, BANDWIDTH, LATENCY_S = 20e-6, 25e9, 1e-6
@@ -123,3 +124,11 @@ def test_a_program_grows_by_columns_and_says_what_rows_are_worth():
     assert program.duals == pytest.approx([1.0, 1.0, 0.0])
     program.add_columns(np.zeros(1), (np.array([0, 0]), np.array([0, 2]), np.array([1.0, -1.0])))
     assert program.solve() == pytest.approx([0.5, 0.5, 0.5])
+
+
+def test_several_collectives_are_left_to_others():
+    net = load_topology("ring:4?message=20us")
+    work = Workload(tuple(make_collective("allgather", net, 1_000_000) for _ in range(2)))
+    assert verify(run_planner("auto", net, work, effort="quick")).ok
+    with pytest.raises(Unsupported, match="one collective"):
+        run_planner("rounds", net, work)

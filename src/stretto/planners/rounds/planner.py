@@ -66,12 +66,12 @@ def _serves(topology: Topology, workload: Workload) -> str | None:
 
 def _least_steps(request: Request) -> float:
     """Steps that growing trees for few rounds takes, about."""
-    topology, (c,) = request.topology, request.workload.collectives
-    stores = topology.forwarding == ACCELERATOR
+    topology, stores = request.topology, request.topology.forwarding == ACCELERATOR
     nodes = int(stores.sum())
     pipes = topology.link_count if stores.all() else nodes**2
-    ends = len((c.holders if c.reduces else c.wanted).values) * (
-        nodes * LIKELY_ROUNDS if c.traits.reduces_to_all else 1
+    ends = sum(
+        len((c.holders if c.reduces else c.wanted).values) * (nodes * LIKELY_ROUNDS if c.traits.reduces_to_all else 1)
+        for c in request.workload.collectives
     )
     return 20_000 + COSTS["growth"] * LIKELY_SOLUTIONS * ends * LIKELY_ROUNDS * pipes
 
