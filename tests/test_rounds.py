@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -132,3 +134,10 @@ def test_several_collectives_are_left_to_others():
     assert verify(run_planner("auto", net, work, effort="quick")).ok
     with pytest.raises(Unsupported, match="one collective"):
         run_planner("rounds", net, work)
+
+
+def test_two_bytes_take_few_iterations_where_some_links_ask_nothing_for_messages():
+    """The simplex method cycled for ever: a message took a million times as long as its bytes."""
+    net = load_topology("dgx2?message=20us")
+    free = np.random.default_rng(0).random(net.link_count) < 0.5
+    planned(replace(net, message_s=np.where(free, 0.0, net.message_s)), "allreduce", 2)

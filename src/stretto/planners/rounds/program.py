@@ -49,6 +49,14 @@ LEAST_SHARE = 1 / 16
 FEWER = 0.75
 """Share of the trees that are left where a plan with fewer trees is tried."""
 
+MOST_UNITS = 100.0
+"""Units of time of a program that a message without bytes takes, at most: with 2 bytes and 20 us, which are a million
+times as long as the bytes, HiGHS's simplex method may cycle."""
+
+FIRST_ITERATIONS = 10.0
+"""Iterations for each row and column within which a program has its first solution, or counts as having none: up to 9
+were seen where the simplex method does not cycle."""
+
 RELATIVE = 1e-6
 """How much cheaper, relatively, a tree must be than what its piece is worth."""
 
@@ -310,8 +318,8 @@ def _cost_of_bytes(case: Case, rounds: int, trees: RoundTrees, share: Float64) -
 
 
 class _Program:
-    """The linear program. Moments are in the time that its first trees' bytes take, about; rows are added as trees
-    first use a link in a round."""
+    """The linear program. Its unit of time is what all bytes take over one link, unless messages take much longer;
+    rows are added as trees first use a link in a round."""
 
     def __init__(self, case: Case, rounds: int, extra_s: Float64) -> None:
         from ...solvers import INFINITY, Model
@@ -319,11 +327,13 @@ class _Program:
 
         self._case, self._rounds, self._extra_s = case, rounds, extra_s
         topology = case.network.topology
-        self._unit_s = float(case.bytes_.sum() / np.median(topology.bandwidth))
         late_s = np.zeros(topology.link_count)
         hops = case.network.hops
         np.maximum.at(late_s, hops.values, case.network.latency_s[hops.owners])
-        self._fixed = (np.where(case.shares_link, 0.0, topology.message_s) + late_s) / self._unit_s
+        fixed_s = np.where(case.shares_link, 0.0, topology.message_s) + late_s
+        bytes_s = float(case.bytes_.sum() / np.median(topology.bandwidth))
+        self._unit_s = max(bytes_s, float((topology.message_s + late_s).max(initial=0.0)) / MOST_UNITS)
+        self._fixed = fixed_s / self._unit_s
         self._row_of = np.full(rounds * topology.link_count, -1)
         self._rows, self._columns, self._solved = len(case.root), 0, False
         model = Model()
@@ -360,8 +370,10 @@ class _Program:
 
     def solve(self, budget: Budget) -> tuple[Float64, Float64, Float64, float] | None:
         """float64[trees], the shares; float64[rounds, links], the prices; float64[pieces], what pieces are worth; and
-        the time of all rounds, seconds. None where the effort does not suffice; the first solution is always found."""
-        most = budget.left / (COSTS["simplex"] * self._program.size) if self._solved else np.inf
+        the time of all rounds, seconds. None where the effort does not suffice; the first solution may take
+        :data:`FIRST_ITERATIONS`."""
+        size = self._program.size
+        most = budget.left / (COSTS["simplex"] * size) if self._solved else FIRST_ITERATIONS * size
         x = self._program.solve(most)
         budget.spend(simplex=float(self._program.iterations * self._program.size))
         if x is None:
