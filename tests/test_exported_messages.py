@@ -370,3 +370,13 @@ def test_files_of_forwarded_sums_are_read_back(target, net, tmp_path):
     back = importers()[target].read(str(tmp_path / "program"), plan.topology, Size(4_000, None))
     assert verify(back).ok and back.forwards is not None
     assert back.forwards.mean() == plan.forwards.mean()  # mscclpp counts the parts of a transfer
+
+
+def test_sums_that_replace_what_a_rank_had_are_not_read_back_as_forwarded(tmp_path):
+    """Ranks get sums in place of their own, and add to them: no plan says that, so these are messages."""
+    net = load_topology("ring:6?message=50us")
+    work = Workload((make_collective("allreduce", net, 4_096),))
+    plan = run_planner("greedy", net, work, effort="quick", target=TARGETS["mscclpp"])
+    exporters()["mscclpp"].write(simulate(plan), str(tmp_path / "program"))
+    back = importers()["mscclpp"].read(str(tmp_path / "program"), net, Size(4_096, None))
+    assert verify(back).ok and "no plan can name what a rank holds twice" in back.meta["notes"][1]

@@ -129,15 +129,15 @@ def test_packets_are_compared_element_by_element(tmp_path):
     assert (fault.code, fault.place[:3]) == ("race", (1, 0, 3))
 
 
-def test_what_a_rank_has_twice_becomes_messages(tmp_path):
-    """Rank 0 adds what came, and sends it back as it came: no plan has both in one place."""
+def test_what_a_rank_adds_and_sends_on_as_it_came_is_a_forwarded_sum(tmp_path):
+    """Rank 0 adds what came to its own data, and sends it back as it came."""
     back = copy.deepcopy(PLANS["re"])
     for gpu, more in zip(back["gpus"], ([op("put", own("s"), other("s", 1)), *DONE], DONE)):
         gpu["scratch_chunks"] = 2
         gpu["threadblocks"][0]["ops"] += more
     found = read(back, tmp_path)
-    assert verify(found).ok and found.workload.collectives[0].kind == "remainder" and found.transfer_count == 3
-    assert "no plan can name what a rank holds twice" in found.meta["notes"][1]
+    assert verify(found).ok and found.workload.collectives[0].kind == "reducescatter"
+    assert found.forwards is not None and found.forwards.tolist() == [0, 0, 1]
 
 
 def test_a_rank_waits_for_what_its_threadblock_waited_for(tmp_path):

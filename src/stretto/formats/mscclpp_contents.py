@@ -82,6 +82,7 @@ class Transfer:
         ranks: whose contributions it carries, a bit each.
         own: whether what the sender had at first is among them.
         adds: whether a receiver adds it to something.
+        joins: whether a receiver adds it to a sum with what it had at first.
         message: the message of the program that carries it, which one signal tells of.
     """
 
@@ -94,6 +95,7 @@ class Transfer:
     ranks: int
     own: bool = True
     adds: bool = False
+    joins: bool = False
     message: int = -1
 
 
@@ -270,6 +272,7 @@ class Contents:
             else:
                 for t in (*total.writers, *value.writers):
                     self.transfers[t].adds = True
+                    self.transfers[t].joins |= total.own or value.own
                 total = Value(
                     total.shift, total.ranks | value.ranks, (*total.writers, *value.writers), total.own or value.own
                 )

@@ -147,7 +147,10 @@ def _waits(contents: Contents, spans: list[range] | None) -> list[list[int]] | N
 
 
 def expressible(contents: Contents) -> bool:
-    """Whether the transfers are those of a plan, in which a rank has a sum of its own and all that came, or a copy."""
+    """Whether the transfers are those of a plan, in which a rank has a sum of its own and all that came, or a copy.
+
+    A rank may send on sums that came without its own data, if it also adds them to that.
+    """
     for t in contents.transfers:
         writers = [contents.transfers[d] for d in t.depends]
         if len(t.sources) == 1 and not _plain(t.own, writers):
@@ -156,12 +159,12 @@ def expressible(contents: Contents) -> bool:
 
 
 def _plain(own: bool, writers: list[Transfer]) -> bool:
-    return all(w.adds for w in writers) or (not own and len(writers) == 1)
+    return all(w.joins for w in writers) or (not own and len(writers) == 1 and not writers[0].adds)
 
 
 def _forwards(t: Transfer, contents: Contents) -> bool:
     """Whether it carries sums without what its sender had at first."""
-    return not t.own and bool(t.depends) and all(contents.transfers[d].adds for d in t.depends)
+    return not t.own and bool(t.depends) and all(contents.transfers[d].joins for d in t.depends)
 
 
 def _collective(program: Loaded, topology: Topology, cuts: list[int]) -> tuple[Collective, dict[int, int]]:
