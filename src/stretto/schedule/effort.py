@@ -70,9 +70,7 @@ class Budget:
     stop: Stop = field(default_factory=Stop)  # the net
     spent: float = 0.0  # steps so far
     parent: Budget | None = None  # the budget that this one is a part of
-    beyond: float = field(
-        default_factory=lambda: REQUIRED_TIMES
-    )  # times the effort of the request that required work may take
+    beyond: float = field(default_factory=lambda: REQUIRED_TIMES)  # times the effort that required work may take
 
     def with_costs(self, costs: Mapping[str, float]) -> Budget:
         """The rest of this budget, for kinds of work with these costs."""
