@@ -11,7 +11,7 @@ effort give the same plan. How the order was chosen: docs/contributors/planners/
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from math import inf
@@ -24,7 +24,7 @@ from ..model.memory import TRANSFER_BYTES
 from ..model.plan import Plan
 from ..model.symmetric import SymmetricPlan
 from ..model.units import format_size
-from ..schedule.best import Answer, ask, best_of, completion_s, exposed_s, handling_s
+from ..schedule.best import Answer, ask, best_of, completion_s, exposed_s
 from ..schedule.collecting import COLLECT_STEPS, collected
 from ..schedule.cutting import messages_cost, share_of_bytes
 from ..schedule.effort import EFFORTS, REQUIRED_TIMES, Budget
@@ -139,7 +139,7 @@ def auto(request: Request) -> Plan:
         answers = [*answers, *_in_messages(answers, case)]
         if min(answer.likely_s for answer in answers) > case.near_s:
             answers = [*answers, *_on_other_ways(answers, case)]
-    best = min(answers, key=_with_handling)
+    best = min(answers, key=lambda answer: answer.handled_s)
     plan = best.plan
     assert plan is not None, "one answered"
     if not case.several and not isinstance(plan, SymmetricPlan) and plan.message is None:
@@ -156,7 +156,7 @@ def auto(request: Request) -> Plan:
 
 def _ask(name: str, request: Request, steps: float, case: _Case) -> Answer:
     """Ask a planner, which takes ``steps`` of the request's effort, or what it has counted if that is more."""
-    answer = ask(name, partial(plan_by, name, request), case.score_s, case.exposed_s)
+    answer = case.ask(name, partial(plan_by, name, request))
     if answer.plan is not None:
         request.budget.charge(max(0.0, steps - request.budget.spent))
     return answer
@@ -172,7 +172,7 @@ def _in_messages(answers: Sequence[Answer], case: _Case) -> Iterator[Answer]:
         several = collected(plan)
         if several is not None:
             budget.charge(steps)
-            yield ask(answer.name, partial(replace, several), case.score_s, case.exposed_s)
+            yield case.ask(answer.name, partial(replace, several))
 
 
 def _on_other_ways(answers: Sequence[Answer], case: _Case) -> Iterator[Answer]:
@@ -187,13 +187,7 @@ def _on_other_ways(answers: Sequence[Answer], case: _Case) -> Iterator[Answer]:
             found, took = rerouted(answer.plan, steps, case.near_s)
             budget.charge(took)
             if found is not None:
-                yield ask(answer.name, partial(replace, found), case.score_s, case.exposed_s)
-
-
-def _with_handling(answer: Answer) -> float:
-    """What an answer is preferred by, seconds, with what its hosts do for further chunks of messages."""
-    plan = answer.plan
-    return answer.preference_s + (0.0 if plan is None else handling_s(plan))
+                yield case.ask(answer.name, partial(replace, found))
 
 
 def _with_finer_parts(case: _Case, turns: Sequence[_Turn], answers: Sequence[Answer], best_s: float) -> list[Answer]:
@@ -322,6 +316,11 @@ class _Case:
         """What counts besides the score where the target's bytes may come late, seconds."""
         target = self.request.target
         return 0.0 if target is None or self.several else exposed_s(plan, self.latency_s, target.late_share)
+
+    def ask(self, name: str, make: Callable[[], Plan]) -> Answer:
+        """What a candidate answers. A program of steps moves further chunks of a message at no cost."""
+        target = self.request.target
+        return ask(name, make, self.score_s, self.exposed_s, target is not None and target.equal_parts)
 
     @cached_property
     def near_s(self) -> float:

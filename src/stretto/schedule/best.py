@@ -10,7 +10,7 @@ import numpy as np
 
 from ..kernels import at_speed
 from ..model.errors import StrettoError
-from ..model.messages import messages_of
+from ..model.messages import message_count, messages_of
 from ..model.plan import Plan
 from ..model.rows import ends_at_nodes
 from ..model.symmetric import SymmetricPlan
@@ -68,8 +68,10 @@ def handling_s(plan: Plan) -> float:
     return CHUNK_SHARE * float(costs_s.mean()) * int(further)
 
 
-def _surcharge(plan: Plan) -> float:
-    return surcharge(plan.transfer_count) if plan.topology.message_s.any() else 1.0
+def _surcharge(plan: Plan, in_steps: bool = False) -> float:
+    if not plan.topology.message_s.any():
+        return 1.0
+    return surcharge(message_count(plan) if in_steps else plan.transfer_count)
 
 
 def surcharge(transfers: int) -> float:
@@ -110,6 +112,7 @@ class Answer:
     score_s: float = math.inf  # the score of the plan, seconds
     refusal: StrettoError | None = None  # why it refused
     exposed_s: float = 0.0  # what counts besides the score, see exposed_s()
+    in_steps: bool = False  # whether further chunks of a message cost nothing, as in programs of steps
 
     @property
     def likely_s(self) -> float:
@@ -119,17 +122,22 @@ class Answer:
     @property
     def preference_s(self) -> float:
         """What is likely, with the surcharge for messages, see :func:`preference_s`."""
-        return self.likely_s if self.plan is None else self.likely_s * _surcharge(self.plan)
+        return self.likely_s if self.plan is None else self.likely_s * _surcharge(self.plan, self.in_steps)
+
+    @property
+    def handled_s(self) -> float:
+        """What is preferred, with what hosts do for further chunks of messages, seconds."""
+        return self.preference_s + (0.0 if self.plan is None or self.in_steps else handling_s(self.plan))
 
 
 def ask(
     name: str, make: Callable[[], Plan], score: Callable[[Plan], float] = completion_s,
-    exposed: Callable[[Plan], float] | None = None,
+    exposed: Callable[[Plan], float] | None = None, in_steps: bool = False,
 ) -> Answer:  # fmt: skip
     """Ask one candidate; a candidate that cannot serve the request is an answer too."""
     try:
         plan = make()
-        return Answer(name, plan, score(plan), exposed_s=0.0 if exposed is None else exposed(plan))
+        return Answer(name, plan, score(plan), None, 0.0 if exposed is None else exposed(plan), in_steps)
     except StrettoError as refusal:
         return Answer(name, refusal=refusal)
 
