@@ -51,7 +51,11 @@ def _groups(topology: Topology) -> Iterator[Iterable[int]]:
 
 
 def clusters(topology: Topology) -> list[list[list[int]]]:
-    """Ways to divide the accelerators into several groups, some larger than one: sites, and what fast links join."""
+    """Ways to divide the accelerators into several groups, some larger than one.
+
+    They are sites, what fast links join, and what switches and routers of the lower tiers join, such as the servers
+    below the same leaf switches.
+    """
     accelerators = topology.accelerators
     levels: list[list[list[int]]] = []
     if any(topology.sites[v] for v in accelerators):
@@ -61,7 +65,20 @@ def clusters(topology: Topology) -> list[list[list[int]]]:
         levels.append(list(by_site.values()))
     for bandwidth in np.unique(topology.bandwidth)[::-1][:16]:
         levels.append(_components(topology, topology.bandwidth >= bandwidth))
+    tier = _tiers(topology)
+    for highest in range(1, int(tier.max(initial=0))):
+        levels.append(_components(topology, (tier[topology.src] <= highest) & (tier[topology.dst] <= highest)))
     return [groups for groups in levels if 1 < len(groups) < len(accelerators)]
+
+
+def _tiers(topology: Topology) -> Int64:
+    """int64[nodes], links from each to the nearest accelerator."""
+    tier = np.where(topology.is_accelerator, 0, topology.node_count)
+    while True:
+        before = tier.copy()
+        np.minimum.at(tier, topology.dst, before[topology.src] + 1)
+        if np.array_equal(before, tier):
+            return tier
 
 
 def _components(topology: Topology, usable: Bool) -> list[list[int]]:
