@@ -28,6 +28,7 @@ from ..schedule.best import Answer, ask, best_of, completion_s, exposed_s
 from ..schedule.collecting import COLLECT_STEPS, collected
 from ..schedule.cutting import messages_cost, share_of_bytes
 from ..schedule.effort import EFFORTS, REQUIRED_TIMES, Budget
+from ..schedule.fitting import fitted
 from ..schedule.insertion import moved_up
 from ..schedule.rerouting import rerouted
 from ..schedule.sizing import sized
@@ -172,7 +173,7 @@ def _in_messages(answers: Sequence[Answer], case: _Case) -> Iterator[Answer]:
         several = collected(plan)
         if several is not None:
             budget.charge(steps)
-            yield case.ask(answer.name, partial(replace, several))
+            yield case.ask(answer.name, partial(case.fitted, several))
 
 
 def _on_other_ways(answers: Sequence[Answer], case: _Case) -> Iterator[Answer]:
@@ -187,7 +188,7 @@ def _on_other_ways(answers: Sequence[Answer], case: _Case) -> Iterator[Answer]:
             found, took = rerouted(answer.plan, steps, case.near_s)
             budget.charge(took)
             if found is not None:
-                yield case.ask(answer.name, partial(replace, found))
+                yield case.ask(answer.name, partial(case.fitted, found))
 
 
 def _with_finer_parts(case: _Case, turns: Sequence[_Turn], answers: Sequence[Answer], best_s: float) -> list[Answer]:
@@ -321,6 +322,11 @@ class _Case:
         """What a candidate answers. A program of steps moves further chunks of a message at no cost."""
         target = self.request.target
         return ask(name, make, self.score_s, self.exposed_s, target is not None and target.equal_parts)
+
+    def fitted(self, plan: Plan) -> Plan:
+        """A changed plan as the target can run it; Unsupported says why it cannot."""
+        target = self.request.target
+        return plan if target is None else fitted(plan, target, self.request.budget.apart())
 
     @cached_property
     def near_s(self) -> float:

@@ -173,7 +173,7 @@ def fitting(
             plan = make(own)
         plan = kept.of((topology, plan), partial(_tapered_on, topology, plan, budget))
         try:
-            tried.fits(_fitted(plan, target, budget))
+            tried.fits(fitted(plan, target, budget))
         except TooFine as reason:
             tried.too_fine(plan, reason)
         if tried.enough:
@@ -260,7 +260,7 @@ def _costlier(topology: Topology, least_s: float) -> Topology:
     return replace(topology, message_s=np.maximum(topology.message_s, least_s), message_basis=GIVEN)
 
 
-def _fitted(plan: Plan, target: Target, budget: Budget) -> Plan:
+def fitted(plan: Plan, target: Target, budget: Budget) -> Plan:
     """A plan, in equal parts where the target needs them; TooFine, or Unsupported, says why there is no such plan."""
     if plan.sharing not in target.sharing:
         raise Unsupported(
