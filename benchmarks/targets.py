@@ -1,13 +1,14 @@
 """What does it cost to plan for a target? Completion of `auto` for each target, over that of a plan for none.
 
 python benchmarks/targets.py [--part 1/40] [--for msccl,torch] [-t dgx1 ...] [-s 64KB,1MB,...] [-c allreduce,...]
-                             [--again] [--table]
+                             [--again] [--no-bounds] [--table]
 
 Both plans are made where messages cost the same: what they cost the target, or what is assumed for `stretto plan`. Each
 plan is verified, simulated and checked by its exporter, or lowered for the ranks of a target without a file. Each row
 is appended to a file as one line of JSON as soon as it is there, and what the file has is not run again, unless --again
 is given: so the grid can be run in parts. Cells come in an order in which any few that follow each other have unlike
-networks, kinds and sizes; --part 3/40 runs the third of 40 parts of it. --table prints what the file has, and runs
+networks, kinds and sizes; --part 3/40 runs the third of 40 parts of it. Where a plan for a target takes too long, a
+bound says whether any plan could do better, which takes minutes where switches copy: --no-bounds leaves it out. --table prints what the file has, and runs
 nothing.
 """
 
@@ -66,6 +67,7 @@ def main() -> None:
     parser.add_argument("--part", default="1/1", metavar="K/N", help="run the K-th of N parts, from 1")
     parser.add_argument("--effort", default="normal", help="quick, normal or thorough")
     parser.add_argument("--again", action="store_true", help="run cells that the file has, too")
+    parser.add_argument("--no-bounds", action="store_true", help="say nothing of what no plan for a target can beat")
     parser.add_argument("--table", action="store_true", help="print the table of what the file has")
     parser.add_argument("-o", "--output", type=Path, default=Path(__file__).parent / "out" / "targets.jsonl")
     given = parser.parse_args()
@@ -77,7 +79,7 @@ def main() -> None:
         with given.output.open("a") as file:
             for cell in part_of(spread(cells), given.part):
                 todo = [t for t in targets if given.again or (t.name, *cell) not in rows]
-                for row in measured(*cell, todo, given.effort) if todo else ():
+                for row in measured(*cell, todo, given.effort, not given.no_bounds) if todo else ():
                     rows[key_of(row)] = row
                     file.write(json.dumps(row) + "\n")
                     file.flush()
@@ -111,8 +113,14 @@ def key_of(row: Row) -> Key:
     return row["target"], row["topology"], row["kind"], row["size"]
 
 
-def measured(spec: str, kind: str, size: str, targets: Sequence[Target], effort: str) -> Iterator[Row]:
-    """The rows of one cell. Targets that see the same network share what planners answered."""
+def measured(
+    spec: str, kind: str, size: str, targets: Sequence[Target], effort: str, with_bounds: bool = True
+) -> Iterator[Row]:
+    """The rows of one cell. Targets that see the same network share what planners answered.
+
+    Args:
+        with_bounds: whether the rows of plans that take too long say what no plan can beat.
+    """
     net = replace(assume_messages(load_topology(spec)), name=spec)
     cell, kept = {"topology": spec, "kind": kind, "size": size}, Kept()
     try:
@@ -136,7 +144,7 @@ def measured(spec: str, kind: str, size: str, targets: Sequence[Target], effort:
             best[cost] = without_target(costlier[cost], work, effort, kept)
         yield (
             row
-            | for_target(target, costlier[cost], work, effort, kept, best[cost])
+            | for_target(target, costlier[cost], work, effort, kept, best[cost], with_bounds)
             | {"cpu_s": time.process_time() - begin}
         )
 
@@ -149,7 +157,9 @@ def without_target(net: Topology, work: Workload, effort: str, kept: Kept) -> Pl
         return str(refusal)
 
 
-def for_target(target: Target, net: Topology, work: Workload, effort: str, kept: Kept, best: Plan | str) -> Row:
+def for_target(
+    target: Target, net: Topology, work: Workload, effort: str, kept: Kept, best: Plan | str, with_bounds: bool
+) -> Row:
     """What the plan for a target takes; or under ``failed`` why there is none, although there is one for no target."""
     if isinstance(best, str):
         return {"refused": best}
@@ -174,7 +184,8 @@ def for_target(target: Target, net: Topology, work: Workload, effort: str, kept:
         "switches_copy": bool(net.replicates.any()),
     }  # fmt: skip
     if row["ratio"] > limit(work.collectives[0].size_bytes):
-        row["bound_s"] = bound_s(plan, limit(work.collectives[0].size_bytes) * without_s)
+        goal_s = limit(work.collectives[0].size_bytes) * without_s
+        row["bound_s"] = bound_s(plan, goal_s) if with_bounds else bounds(net, work)[0].seconds
         passing = without_target(passing_on(seen_by_target(target, net, work)), work, effort, kept)
         row["passing_s"] = simulate(passing).completion_s if isinstance(passing, Plan) else math.nan
     return row

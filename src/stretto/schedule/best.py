@@ -126,8 +126,10 @@ class Answer:
 
     @property
     def handled_s(self) -> float:
-        """What is preferred, with what hosts do for further chunks of messages, seconds."""
-        return self.preference_s + (0.0 if self.plan is None or self.in_steps else handling_s(self.plan))
+        """What is likely, with the surcharge for messages and what hosts do for further chunks of them, seconds."""
+        if self.plan is None:
+            return self.likely_s
+        return self.likely_s * _surcharge(self.plan, True) + (0.0 if self.in_steps else handling_s(self.plan))
 
 
 def ask(
