@@ -8,8 +8,8 @@ plan is verified, simulated and checked by its exporter, or lowered for the rank
 is appended to a file as one line of JSON as soon as it is there, and what the file has is not run again, unless --again
 is given: so the grid can be run in parts. Cells come in an order in which any few that follow each other have unlike
 networks, kinds and sizes; --part 3/40 runs the third of 40 parts of it. Where a plan for a target takes too long, a
-bound says whether any plan could do better, which takes minutes where switches copy: --no-bounds leaves it out. --table prints what the file has, and runs
-nothing.
+bound says whether any plan could do better, which takes minutes where switches copy: --no-bounds leaves it out. --table
+prints what the file has, and runs nothing.
 """
 
 from __future__ import annotations
