@@ -17,7 +17,7 @@ import numpy as np
 from ....model.arrays import Float64, Int32, Int64
 from ....model.collective import Workload
 from ....model.plan import Plan
-from ....model.topology import Topology
+from ....model.topology import ACCELERATOR, Topology
 from ....schedule.best import completion_s
 from ....schedule.dispatch import dispatch
 from ....schedule.effort import Budget
@@ -71,7 +71,7 @@ def plan_hubs(request: Request, before_s: float = math.inf) -> Plan | None:
     """The best plan of a single AllReduce that could end before a given time; the budget has the planner's costs.
 
     Returns:
-        None but for ranks that are joined directly.
+        None where ranks are joined only through nodes that store and cannot add.
     """
     attempt = _Attempt(request.topology, request.workload, request.seed, request.budget)
     counts = attempt.hub_counts()
@@ -186,7 +186,7 @@ class _Attempt:
         if shape.steep and busy_s.max() > 0:
             busy_s = STEEPNESS * busy_s * (busy_s / busy_s.max()) ** 4
         cost = network.latency_s if by_latency else network.latency_s + size * network.per_byte + busy_s
-        return Paths.of(network, self.ranks, cost, rank)
+        return Paths.of(network, self.nodes, cost, rank)
 
     def cut(self, built: _Cut, parts: int) -> _Cut:
         """The same exchanges with ``parts`` parts, or one for each byte if there are fewer bytes."""
@@ -223,6 +223,13 @@ class _Attempt:
     @property
     def ranks(self) -> Int32:
         return self.workload.collectives[0].ranks
+
+    @cached_property
+    def nodes(self) -> Int32:
+        """The ranks, and all others that store and add."""
+        net = self.topology
+        relays = np.flatnonzero((net.forwarding == ACCELERATOR) & net.adds)
+        return np.union1d(self.ranks, relays).astype(np.int32)
 
     @cached_property
     def network(self) -> Network:

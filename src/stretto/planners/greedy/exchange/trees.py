@@ -3,7 +3,8 @@
 A *hub* is a node that ends with the whole sum by messages alone. All contributions come to it over a tree of shortest
 paths; messages of several hubs' trees that carry the same sum over the same pipe are one message. A sum never counts a
 contribution twice, so what comes to a hub must be its own tree alone; a hub whose tree does not agree with those of the
-hubs before it is left out. All other ranks get the result as a copy from the hub from which it comes first.
+hubs before it is left out. All other ranks get the result as a copy from the hub from which it comes first. Nodes that
+store and are no ranks contribute nothing, and pass sums and copies on.
 """
 
 from __future__ import annotations
@@ -59,11 +60,20 @@ class Exchange:
             self.into.setdefault(node, []).append(k)
         return k
 
-    def gather(self, network: Network, tree: Tree, roots: Collection[int]) -> dict[int, Bundle]:
-        """What comes to the roots up a tree, with their own; the node that the tree reaches last sends first."""
-        bundles: dict[int, Bundle] = {v: (1 << v, ()) for v in (*roots, *(v for _, v in tree))}
+    def gather(
+        self, network: Network, tree: Tree, roots: Collection[int], relays: Collection[int] = ()
+    ) -> dict[int, Bundle]:
+        """What comes to the roots up a tree, with their own; the node that the tree reaches last sends first.
+
+        Args:
+            relays: the nodes that contribute nothing.
+        """
+        nodes = (*roots, *(v for _, v in tree))
+        bundles: dict[int, Bundle] = {v: (0 if v in relays else 1 << v, ()) for v in nodes}
         heads = network.dst.tolist()
         for pipe, v in reversed(tree):
+            if not bundles[v][0]:
+                continue
             w = heads[pipe]
             k = self.send(pipe, w, bundles[v])
             bundles[w] = bundles[w][0] | bundles[v][0], (*bundles[w][1], k)
@@ -89,23 +99,24 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Paths:
-    """The pipes among the ranks, what each costs, and the shortest paths over them."""
+    """The pipes among some nodes, what each costs, and the shortest paths over them."""
 
     network: Network  # the pipes of the topology
-    usable: Int64  # int64[any], the pipes that join ranks; of equally short ones the first is taken
+    joined: Int32  # int32[any], the nodes
+    usable: Int64  # int64[any], the pipes that may be used; of equally short ones the first is taken
     cost: Float64  # float64[pipes], seconds
     distance: Float64  # float64[nodes, nodes], the length of the shortest path
 
     @classmethod
-    def of(cls, network: Network, ranks: Int32, cost: Float64, order: Int64) -> Paths:
-        """All pipes that join ``ranks``; those with the lowest ``order`` (int64[pipes]) first."""
+    def of(cls, network: Network, joined: Int32, cost: Float64, order: Int64) -> Paths:
+        """All pipes that join some nodes; those with the lowest ``order`` (int64[pipes]) first."""
         nodes = len(network.out[0]) - 1
         inside = np.zeros(nodes, dtype=np.bool_)
-        inside[ranks] = True
+        inside[joined] = True
         usable = np.flatnonzero(inside[network.src] & inside[network.dst])
         leaving = Ragged.grouped(network.src[usable], usable, nodes)
         distance = at_speed(paths_kernel.all_pairs, 20.0 * nodes * len(usable))(*leaving, network.dst, cost)
-        return cls(network, usable[np.argsort(order[usable], kind="stable")], cost, distance)
+        return cls(network, joined, usable[np.argsort(order[usable], kind="stable")], cost, distance)
 
     def out(self, nodes: set[int]) -> dict[int, list[int]]:
         """The pipes from each of some nodes to others of them, in order."""
@@ -166,8 +177,8 @@ def build_exchange(paths: Paths, ranks: Int32, hubs: list[int], size: float) -> 
     """
     between = _between(paths, hubs)
     onward_s = {v: float(paths.distance[v, hubs].max()) for v in between}
-    exchange = Exchange()
-    bundles = exchange.gather(paths.network, _grow_tree(paths, size, onward_s, ranks, backward=True), between)
+    exchange, relays = Exchange(), set(paths.joined.tolist()) - set(ranks.tolist())
+    bundles = exchange.gather(paths.network, _grow_tree(paths, size, onward_s, ranks, backward=True), between, relays)
     out, heads, cost = paths.out(set(bundles)), paths.network.dst.tolist(), paths.cost.tolist()
     for hub in hubs:
         distance = paths.distance[:, hub].tolist()
@@ -176,7 +187,7 @@ def build_exchange(paths: Paths, ranks: Int32, hubs: list[int], size: float) -> 
             for u in sorted(bundles.keys() - {hub}, key=lambda v: (-distance[v], v))
         }
         _add_hub(exchange, bundles, hub, short, heads)
-    inside = np.array(sorted(between))
+    inside = np.array(sorted(between - relays))
     ready_s = {v: float(paths.distance[inside, v].max()) for v in exchange.complete}
     exchange.copies.extend(_grow_tree(paths, size, ready_s, ranks, backward=False))
     return exchange
@@ -204,7 +215,7 @@ def _between(paths: Paths, hubs: list[int]) -> set[int]:
 
 
 def _grow_tree(paths: Paths, size: float, ready_s: dict[int, float], ranks: Int32, backward: bool) -> Tree:
-    """How each rank is reached by the earliest arrival from nodes that are ready at some time.
+    """How each rank is reached by the earliest arrival from nodes that are ready at some time, through others, too.
 
     Args:
         size: bytes; the tree's own transfers hold each other up on the links.
@@ -215,13 +226,18 @@ def _grow_tree(paths: Paths, size: float, ready_s: dict[int, float], ranks: Int3
     out_offsets, out_pipes = paths.entering if backward else paths.leaving
     pipes = columns._replace(src=src, dst=dst, out_offsets=out_offsets, out_pipes=out_pipes)
     ready, wanted = np.full(len(paths.distance), np.inf), np.zeros(len(paths.distance), dtype=np.bool_)
-    wanted[ranks] = True
+    wanted[paths.joined] = True
     ready[list(ready_s)] = list(ready_s.values())
     wanted[list(ready_s)] = False
     taken = at_speed(kernel_growth.grow, GROWTH_STEPS * len(paths.usable))(
         pipes, network.topology.link_count, paths.cost, network.per_byte * size, ready, wanted
     )
-    return list(zip(taken.tolist(), dst[taken].tolist(), strict=True))
+    tree = list(zip(taken.tolist(), dst[taken].tolist(), strict=True))
+    needed = set(ranks.tolist())
+    for pipe, v in reversed(tree):
+        if v in needed:
+            needed.add(int(src[pipe]))
+    return [(pipe, v) for pipe, v in tree if v in needed]
 
 
 def _add_hub(
@@ -238,6 +254,8 @@ def _add_hub(
     fresh: list[tuple[int, Bundle]] = []
     for u, pipes in short.items():
         content = held[u][0]
+        if not content:
+            continue
         shared = next((p for p in pipes if (p, content) in exchange.index), None)
         pipe = pipes[0] if shared is None else shared
         w = heads[pipe]
