@@ -17,6 +17,7 @@ from stretto.cli import app
 from stretto.model.chunks import cut
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError, Unsupported
+from stretto.model.messages import message_count
 from stretto.model.targets import TARGETS
 from stretto.planners import Request, asked_by, run_planner
 from stretto.planners.auto import NO_EFFORT, PLANNING_SHARE
@@ -286,3 +287,25 @@ def test_where_messages_cost_hundreds_of_equal_ranks_get_the_plan_by_symmetry_or
     plan, symmetric = (run_planner(name, net, work, effort="normal") for name in ("auto", "symmetric"))
     assert plan.meta["chosen"] in ("symmetric", "hierarchical")
     assert simulate(plan).completion_s <= simulate(symmetric).completion_s
+
+
+def test_programs_of_steps_may_have_many_chunks_in_a_message():
+    # few messages of many chunks end sooner; only hosts have something to do for each of them
+    net = load_topology("dgx1?message=1us")
+    plan = run_planner(
+        "auto",
+        net,
+        Workload((make_collective("allreduce", net, 16_000_000),)),
+        effort="normal",
+        target=TARGETS["msccl"],
+    )
+    assert plan.meta["chosen"] == "rounds" and message_count(plan) < plan.transfer_count / 4
+
+
+def test_plans_are_compared_as_the_target_can_run_them():
+    # chunks routed anew gave messages of more parts than a step carries; cut into fewer parts they ended 15 % later
+    net = load_topology("ndv2:2?message=1us")
+    load = Workload((make_collective("reducescatter", net, 256_000_000),))
+    plan = run_planner("auto", net, load, effort="normal", target=TARGETS["msccl"])
+    ends = {t["planner"]: t["completion_s"] for t in plan.meta["tried"] if "completion_s" in t}
+    assert simulate(plan).completion_s == pytest.approx(ends[plan.meta["chosen"]], rel=1e-3)

@@ -351,3 +351,20 @@ def test_a_collective_that_starts_later_has_each_bound_later_by_as_much(spec, si
     first, later = (bounds(net, Workload((replace(collective, start_s=start_s),))) for start_s in (0.0, 1.0))
     assert [bound.kind for bound in later] == [bound.kind for bound in first]
     assert [bound.seconds - 1.0 for bound in later] == pytest.approx([bound.seconds for bound in first], rel=1e-6)
+
+
+def test_a_cut_goes_around_what_the_switches_of_a_tier_join():
+    # two leaf switches, each with a narrower link to the spine than its 12 servers have to it; no link says so alone
+    leaves, servers, gpus = 2, 12, 2
+    nodes, spine = leaves * servers * gpus, leaves * servers * (gpus + 1) + leaves
+    pairs = []
+    for v in range(nodes):
+        nvswitch, leaf = nodes + v // gpus, nodes + leaves * servers + v // (servers * gpus)
+        pairs += [(v, nvswitch, 400e9), (v, leaf, 50e9)]
+    pairs += [(spine - 1 - leaf, spine, 600e9) for leaf in range(leaves)]
+    links = [(u, v, width, 1e-6) for a, b, width in pairs for u, v in ((a, b), (b, a))]
+    net = make_topology("leaves", [ACCELERATOR] * nodes + [SWITCH] * (spine + 1 - nodes), links)
+    size = 1_000_000_000
+    (found, *_) = bounds(net, Workload((make_collective("alltoall", net, size),)))
+    across = nodes / 2 * nodes / 2 * (size // nodes)
+    assert found.kind == "cut" and found.seconds == pytest.approx(across / 600e9, rel=1e-3)

@@ -106,6 +106,16 @@ def test_small_sums_meet_among_hubs(spec, shard, most):
     assert ratio(plan, net, load) < most
 
 
+def test_what_relays_pass_on_meets_among_hubs():
+    # every second node of a ring is a rank; over a root and back a sum would take 12 hops, between the farthest ranks 6
+    net = load_topology("ring:12?message=0")
+    ranks = list(range(0, 12, 2))
+    load = Workload((make_collective("allreduce", net, 1000, ranks=ranks),))
+    plan = plan_hubs(request(net, load))
+    assert set(plan.src.tolist()) - set(ranks), "relays send"
+    assert simulate(plan).completion_s <= 8 * 1.01 * float(net.latency_s[0] + 1000 / net.bandwidth[0])
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_the_optimum_of_dgx1_comes_with_every_seed(seed):
     net, load = work("allgather", "dgx1", 10**6)

@@ -28,8 +28,8 @@ other (``growth``); so do copies where switches do not copy. A message may carry
 on the way store, few large messages are late and many small ones take room (``storing``).
 
 Which cuts are tried: the bottleneck of each collective, found exactly by max-flows (``exact``); and, since latency may
-make another cut decide, those around sites, servers (nodes joined by faster links than those between them), single
-nodes and pairs; where there are few nodes, every cut (``candidates``).
+make another cut decide, those around sites, servers (nodes joined by faster links than those between them), what the
+switches of lower tiers join, single nodes and pairs; where there are few nodes, every cut (``candidates``).
 
 Among more than ``MOST_SEARCHED`` ranks of which many look alike, all bounds come from the network's symmetry instead of
 a search, from one rank of each orbit (``block_bounds``): cuts (``blocks``), their reach (``block_reach``), parts
