@@ -134,6 +134,15 @@ class _Item(NamedTuple):
     row: int  # the transfer of the AllGather
 
 
+class _Sum(NamedTuple):
+    """A transfer of the AllReduce."""
+
+    message: int
+    item: _Item  # one of those that it carries
+    own: bool  # whether the sender's own contribution is among them
+    awaits: list[int]  # the transfers that bring the others
+
+
 def _summed(gathered: Plan, c: Collective, apart: bool, several_chunks: bool) -> Plan:
     """The AllReduce of which an AllGather brings the contributions.
 
@@ -146,7 +155,7 @@ def _summed(gathered: Plan, c: Collective, apart: bool, several_chunks: bool) ->
     arrived: dict[tuple[int, int, int], int] = {}
     for k, item in enumerate(items):
         for node in gathered.dst[item.row].tolist():
-            if arrived.setdefault((item.piece, item.part, node), k) != k:
+            if node == c.ranks[item.piece] or arrived.setdefault((item.piece, item.part, node), k) != k:
                 raise Unsupported("contributions does not serve an AllGather that brings something to a node twice")
     came = [arrived.get((item.piece, item.part, item.src), -1) for item in items]
     needed: list[list[int]] = [[] for _ in items]
@@ -168,9 +177,7 @@ def _summed(gathered: Plan, c: Collective, apart: bool, several_chunks: bool) ->
             # who needs it apart from others later has it in another sum then
             sum_of[k] = sums.setdefault((key, told, *sorted({sum_of[later] for later in needed[k]})), len(sums))
 
-    rows: list[
-        tuple[int, _Item, bool, list[int]]
-    ] = []  # message, item, whether it has the sender's own, what it awaits
+    rows: list[_Sum] = []
     row_of: dict[int, int] = {}
     count = 0
     for _, group in groupby(together.items(), key=lambda pair: pair[0][0]):
@@ -184,7 +191,7 @@ def _summed(gathered: Plan, c: Collective, apart: bool, several_chunks: bool) ->
             for members in filter(None, chunks):
                 row_of[sum_of[members[0]]] = len(rows)
                 awaited = sorted({row_of[sum_of[came[k]]] for k in members if came[k] >= 0})
-                rows.append((count, items[members[0]], any(came[k] < 0 for k in members), awaited))
+                rows.append(_Sum(count, items[members[0]], any(came[k] < 0 for k in members), awaited))
             count += 1
     return _plan_of(gathered, parts, rows, several_chunks and count < len(rows))
 
@@ -211,21 +218,19 @@ def _items(gathered: Plan, c: Collective) -> tuple[list[_Item], Collective]:
     return items, replace(c, chunk_piece=piece_of, chunk_offset=edges[:-1], chunk_bytes=sizes)
 
 
-def _plan_of(
-    gathered: Plan, parts: Collective, rows: list[tuple[int, _Item, bool, list[int]]], in_messages: bool
-) -> Plan:  # fmt: skip
-    """The plan of these transfers, see :func:`_summed`."""
-    from_row = np.array([item.row for _, item, _, _ in rows], dtype=np.int64)
+def _plan_of(gathered: Plan, parts: Collective, sums: list[_Sum], in_messages: bool) -> Plan:
+    """The plan of these transfers, by the routes of the AllGather."""
+    from_row = np.array([each.item.row for each in sums], dtype=np.int64)
     return make_plan(
         gathered.topology,
         Workload((parts,)),
         "ready-order",
-        chunk=np.array([item.part for _, item, _, _ in rows]),
+        chunk=np.array([each.item.part for each in sums]),
         src=gathered.src[from_row],
-        op=np.full(len(rows), REDUCE),
-        forwards=np.array([not own for _, _, own, _ in rows], dtype=np.int8),
-        message=np.array([message for message, *_ in rows]) if in_messages else None,
+        op=np.full(len(sums), REDUCE),
+        forwards=np.array([not each.own for each in sums], dtype=np.int8),
+        message=np.array([each.message for each in sums]) if in_messages else None,
         dst=gathered.dst.take(from_row),
         route=gathered.route.take(from_row),
-        depends=Ragged.of([awaited for *_, awaited in rows]),
+        depends=Ragged.of([each.awaits for each in sums]),
     )
