@@ -5,10 +5,12 @@ every server has a *gateway*, a rank that reaches the lane's gateways in other s
 several lanes. AllGather collects the blocks of a server at its gateways along binomial trees, exchanges them in each
 lane, and spreads in each server what its gateways have, by exchanges or, where switches copy, in one message from each
 gateway to all. ReduceScatter is the same backwards. AllReduce sums its blocks at gateways, and needs no collecting. In
-an AllToAll blocks go to the gateway of their goal's lane, across, and to the goal. In a Broadcast the root gives each
-gateway of its server a block, these go to the other servers in their lanes, and spread; a Reduce is the same backwards.
-The number of steps grows with the logarithm of ranks and of servers. (MagPIe, Kielmann et al., PPoPP 1999, has one
-gateway; the dissemination is that of Bruck et al., IEEE TPDS 1997.)
+an AllToAll blocks go to the gateway of their goal's lane, across, and to the goal. Where switches copy, a gateway may
+also send all that is for ranks of its server to each of them, in ReduceScatter and AllToAll: one message of more bytes
+in place of several. In a Broadcast the root gives each gateway of its server a block, these go to the other servers in
+their lanes, and spread; a Reduce is the same backwards. The number of steps grows with the logarithm of ranks and of
+servers. (MagPIe, Kielmann et al., PPoPP 1999, has one gateway; the dissemination is that of Bruck et al., IEEE TPDS
+1997.)
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ import numpy as np
 from ..model.arrays import Bool, Int64, Ragged
 from ..model.kinds import BY_NAME
 from ..model.plan import COPY, REDUCE
-from .algorithms import BINOMIAL, DISSEMINATION, WHERE_MESSAGES_COST, Algorithm, Step
+from .algorithms import BINOMIAL, DISSEMINATION, WHERE_MESSAGES_COST, Algorithm, Step, exchange
 
 EXCHANGE = WHERE_MESSAGES_COST["recursive-doubling"]
 """Between gateways, of whole sums."""
@@ -54,31 +56,35 @@ class Gateways:
     ranks: int
     relays: tuple[int, ...] = ()
 
-    def algorithm(self, kind: str, across: str, at_once: bool = False) -> Algorithm:
+    def algorithm(self, kind: str, across: str, at_once: bool = False, groups: Sequence[int] = ()) -> Algorithm:
         """A collective by way of gateways.
 
         Args:
             across: the algorithm in a lane: one that gathers, or that of :data:`EXCHANGE` for an AllReduce.
             at_once: whether each gateway of a server copies what it has to all ranks of the server in one step.
+            groups: how many gateways exchange whole sums in each step, in place of two.
         """
         lanes, count = self.gateway.shape
         blocks, spreads = 1, (DISSEMINATION.name, AT_ONCE if at_once else DISSEMINATION.name)
         if BY_NAME[kind].pieces == "pair":
-            steps = self._moved(across)
+            steps = self._moved(across, at_once)
+        elif BY_NAME[kind].reduces and at_once and not BY_NAME[kind].reduces_to_all:
+            steps = self._scattered_at_once(across)
         elif not BY_NAME[kind].reduces_to_all:
             steps = self._gathered(across, at_once)
             steps = _backwards(steps) if BY_NAME[kind].reduces else steps
         elif across == EXCHANGE.name:
             lane, blocks = np.arange(lanes), lanes
             inward, outward = (self._useful(self._spread(self.gateway[lane], once), self.gateway.T) for once in spreads)
-            exchange = self._across(EXCHANGE.steps(kind, count), lane, 0 * lane)
-            steps = [*_backwards(inward), *exchange, *outward]
+            among = exchange(groups) if groups else EXCHANGE
+            steps = [*_backwards(inward), *self._across(among.steps(kind, count), lane, 0 * lane), *outward]
         else:
             (lane, server), blocks = (each.ravel() for each in np.indices((lanes, count))), lanes * count
             between = self._across(WHERE_MESSAGES_COST[across].steps("allgather", count), lane, server)
             spread, holder = (self._spread(self.gateway[lane], once) for once in spreads), self.gateway.reshape(1, -1)
             inward, outward = (self._useful([*between, *each], holder) for each in spread)
             steps = [*_backwards(inward), *outward]
+        across = f"exchanges in groups of {' and '.join(map(str, groups))}" if groups else across
         summary = f"by {lanes} gateway{'s' * (lanes > 1)} of each server, {across} between them"
         summary += ", at once inside" * at_once
         kinds, cut = {kind: lambda n, b: steps}, lambda kind, n, piece: blocks
@@ -168,8 +174,29 @@ class Gateways:
         steps = [*_together(trees), *between, *self._spread(self.gateway[lane], inside)]
         return self._useful(steps, np.arange(self.ranks).reshape(1, -1))
 
-    def _moved(self, across: str) -> list[Step]:
-        """AllToAll: blocks go to the gateway of the lane of their goal, to its server, and to the goal."""
+    def _scattered_at_once(self, across: str) -> list[Step]:
+        """ReduceScatter in which the gateways of a server have the sums of its ranks, and copy them to all of these."""
+        lane, server = self._of_ranks
+        holder = self.gateway[lane, server]
+        gathered = self._across(WHERE_MESSAGES_COST[across].steps("allgather", len(self.servers)), lane, server)
+        inward = self._useful([*gathered, *self._spread(self.gateway[lane], DISSEMINATION.name)], holder[None])
+        return [*_backwards(inward), self._copied(np.arange(self.ranks), holder, server)]
+
+    def _copied(self, block: Int64, holder: Int64, server: Int64) -> Step:
+        """Blocks from gateways of servers to all ranks there in one step.
+
+        Args:
+            holder, server: int64[blocks] each, the gateway that has the block, and its server.
+        """
+        members = Ragged.of([each[each < self.ranks].tolist() for each in self.servers]).take(server)
+        of, to = members.owners, members.values.astype(np.int64)
+        return _chosen(Step(block[of], holder[of], to, COPY), holder[of] != to)
+
+    def _moved(self, across: str, at_once: bool) -> list[Step]:
+        """AllToAll: blocks go to the gateway of the lane of their goal, to its server, and to the goal.
+
+        At once, what is for any rank of a server goes to all of them in one message.
+        """
         goal_lane, server = self._of_ranks
         source, goal = (each.ravel() for each in np.indices((self.ranks, self.ranks)))
         lane, begin, end = goal_lane[goal], server[source], server[goal]
@@ -178,7 +205,10 @@ class Gateways:
         between = self._across(
             WHERE_MESSAGES_COST[across].steps("alltoall", count), lane, begin * count + end, count**2
         )
-        return [*self._inside(source, leaves, begin), *between, *self._inside(enters, goal, end)]
+        first = self._inside(source, leaves, begin)
+        if at_once and len(come := np.flatnonzero((begin != end) & (enters != goal))):
+            return [*first, *between, self._copied(come, enters[come], end[come])]
+        return [*first, *between, *self._inside(enters, goal, end)]
 
     def _across(self, steps: Sequence[Step], lane: Int64, block: Int64, blocks: int = 0) -> list[Step]:
         """Steps of an algorithm among servers, in every lane.

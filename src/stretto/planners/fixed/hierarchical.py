@@ -56,7 +56,7 @@ MOST_COPIES = 300_000
 """Copies of blocks to ranks in a Broadcast or Reduce, at most. Planning 512 blocks for 512 GPUs takes 4 s of CPU
 (``stretto plan broadcast -t h100:64 --size 16MB -p hierarchical``)."""
 
-SPREAD_AT_ONCE = ("allgather", "allreduce", "broadcast")
+SPREAD_AT_ONCE = ("allgather", "alltoall", "reducescatter", "allreduce", "broadcast")
 """Collectives in which gateways may copy what they have to all ranks of their server in one message, by switches."""
 
 OVERLAPPED = 12
@@ -207,9 +207,13 @@ def _algorithms(topology: Topology, c: Collective, ways: Ways) -> Iterator[Algor
                 yield algorithm
     for servers in gateways(topology, network, c.ranks, labels):
         lane = np.concatenate((c.ranks, np.array(servers.relays, dtype=c.ranks.dtype)))[servers.gateway[0]]
-        few = _lines(c, len(lane), False, Hop.of(lane, topology, ways))[-1]
-        for between, at_once in product(dict.fromkeys((few, *BETWEEN_SERVERS[kind])), spreads):
-            algorithm = servers.algorithm(kind, between, at_once)
+        hop = Hop.of(lane, topology, ways)
+        few = _lines(c, len(lane), False, hop)[-1]
+        tried = [(name, tuple[int, ...]()) for name in dict.fromkeys((few, *BETWEEN_SERVERS[kind]))]
+        if c.traits.reduces_to_all and (groups := hop.groups(len(lane), c.size_bytes / len(servers.gateway))):
+            tried.append((EXCHANGE.name, groups))
+        for (between, among), at_once in product(tried, spreads):
+            algorithm = servers.algorithm(kind, between, at_once, among)
             if pairless(algorithm, topology, c, ways) is None:
                 yield algorithm
 

@@ -1,4 +1,7 @@
-"""What a step copies from one rank to several at once: one transfer that branches, where switches on the way copy."""
+"""What a step copies from one rank to several at once: one transfer that branches, where switches on the way copy.
+
+What several are to add goes to each of them alone.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from ...model.arrays import Int32, Int64, Ragged
+from ...model.plan import COPY
 from ...model.topology import Topology
 from ...schedule.algorithms import Lowered, Step
 
@@ -29,7 +33,8 @@ def branching(topology: Topology, routes: Sequence[list[int]]) -> list[int] | No
 
 def sent(step: Step, nodes: Int32, routes: RoutesTo) -> tuple[Ragged, Int64, Int64]:
     """The ways that a step goes, how many blocks go each of them, and the way of each row."""
-    ways = list(_ways(nodes[step.src], nodes[step.dst], step.block, routes))
+    carried = step.block if step.op == COPY else np.arange(len(step.block))
+    ways = list(_ways(nodes[step.src], nodes[step.dst], carried, routes))
     of = np.empty(len(step.block), dtype=np.int64)
     for number, (_, _, each) in enumerate(ways):
         of[np.concatenate(each)] = number
@@ -48,7 +53,8 @@ def joined(lowered: Lowered, routes: RoutesTo) -> tuple[Int64, Ragged, Ragged]:
     receivers, links = list[tuple[int, ...]](), list[list[int]]()
     for first, end in pairwise(np.flatnonzero(np.diff(lowered.group, prepend=-1, append=-1)).tolist()):
         own = slice(first, end)
-        for way, ends, each in _ways(lowered.src[own], lowered.dst[own], lowered.chunk[own], routes):
+        carried = lowered.chunk[own] if (lowered.op[own] == COPY).all() else np.arange(end - first)
+        for way, ends, each in _ways(lowered.src[own], lowered.dst[own], carried, routes):
             for rows in each:
                 transfer[first + np.array(rows)] = len(links)
                 receivers.append(ends)
