@@ -37,6 +37,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -46,7 +47,8 @@ from ..model.collective import Collective, Workload
 from ..model.topology import Topology
 from ..model.units import format_size, format_time
 from .candidates import clusters, settled, width_into
-from .gathering_places import LEAST_STEPS, Places
+from .gathering_places import LEAST_STEPS, Asked, Places, onward_s
+from .late import Late, Source, levels_of
 from .latency import message_distances
 from .messages import cost_at_ends
 from .model import Bound
@@ -123,26 +125,6 @@ class _End(NamedTuple):
     sums: bool
 
 
-class _Asked(NamedTuple):
-    """A question: when do some places have what they need of the data of some ranks?
-
-    Attributes:
-        own: float64[places], bytes that each has of that at first; of sums, bytes times contributions.
-        counts: float64[places], how many of these ranks are there.
-        ranks: how many there are in all.
-        places: int64[any], those that are asked.
-        needs: float64[any], what each of these needs, its own too.
-        onward_s: what it takes after that, at least.
-    """
-
-    own: Float64
-    counts: Float64
-    ranks: int
-    places: Int64
-    needs: Float64
-    onward_s: float = 0.0
-
-
 def _sums_alike(c: Collective) -> bool:
     """Whether the collective is one sum, or several of the same ranks, each of which one rank wants."""
     held = c.holders.lengths
@@ -161,6 +143,8 @@ class _Gathering:
         inside: bool[groups, nodes of the network].
         within: bool[places, ranks], the ranks at each place: each node that stores, then each group.
         near_s: float64[nodes of the network, ranks], the least time that messages take.
+        groups: how many groups there are; those after them are what is outside of each.
+        levels: groups that data leaves late (:mod:`.late`).
     """
 
     topology: Topology
@@ -171,6 +155,8 @@ class _Gathering:
     inside: Bool
     within: Bool
     near_s: Float64
+    groups: int
+    levels: list[list[Source]]
 
     @classmethod
     def of(cls, topology: Topology, c: Collective, turned: bool) -> _Gathering | None:
@@ -181,6 +167,11 @@ class _Gathering:
         """
         held, owners = _held(c), c.holders if turned else c.wanted
         inside = groups_of(topology)
+        groups, levels = len(inside), levels_of(topology, c.ranks, np.asarray((held > 0).any(axis=int(not turned))))
+        if levels:  # what leaves a group is asked of all others
+            nodes = np.unique([source.nodes for level in levels for source in level], axis=0)
+            left = [(inside[:, topology.is_accelerator] == row[topology.is_accelerator]).all(axis=1) for row in nodes]
+            inside = np.concatenate((inside, ~inside[np.any(left, axis=0)]))
         alone = np.flatnonzero(topology.store_and_forward)[:, None] == c.ranks
         within = np.concatenate((alone, inside[:, c.ranks]))
         places = Places.of(topology, inside, turned)
@@ -188,7 +179,8 @@ class _Gathering:
             return None
         apart, sums = bool((owners.lengths == 1).all()), c.reduces and not turned
         near_s = message_distances(topology, 0.0)[:, c.ranks]
-        return cls(topology, held.T if turned else held, apart, sums, places, inside, within, near_s)
+        held = held.T if turned else held
+        return cls(topology, held, apart, sums, places, inside, within, near_s, groups, levels)
 
     def end(self, from_s: float) -> _End | None:
         """The best bound of any question.
@@ -196,50 +188,53 @@ class _Gathering:
         Args:
             from_s: seconds after the start, another bound.
         """
-        rough = [(end, asked) for asked in self._asked() if (end := self._answer(asked, from_s, STEPS[0])) is not None]
+        late = Late(
+            self.topology, self.held, self.apart, self.sums, self.places, self.inside, self.within, self.near_s
+        )  # fmt: skip
+        asked = chain(self._asked(), late.asked(self.levels, from_s))
+        rough = [(end, one) for one in asked if (end := self._answer(one, from_s, STEPS[0])) is not None]
         if not rough:
             return None
-        end, asked = max(rough, key=lambda one: one[0])
+        end, best = max(rough, key=lambda one: one[0])
         if end.seconds < LEAST_ROUGH * from_s:
             return end
-        return max(end, self._answer(asked, MARGIN * end.seconds / ROOM, STEPS[1]) or end)
+        return max(end, self._answer(best, MARGIN * end.seconds / ROOM, STEPS[1]) or end)
 
-    def _asked(self) -> Iterator[_Asked]:
+    def _asked(self) -> Iterator[Asked]:
         """When each rank has what it wants; and each of some groups, of others."""
         nodes = len(self.within) - len(self.places.members)
         place_of = self.within[:nodes].argmax(axis=0)
         yield self._question(self.held, place_of, np.arange(len(place_of)))
-        for group in _narrowest(self.topology, self.within[nodes:], self.inside):
+        first = slice(nodes, nodes + self.groups)
+        for group in _narrowest(self.topology, self.within[first], self.inside[: self.groups]):
             here = self.within[nodes + group]
             outside = self.held * ~here[:, None]
             yield self._question(outside, place_of[here], np.flatnonzero(here))
-            for far, onward_s in self._behind(group, here) if self.apart else ():
+            for far, rest_s in self._behind(group, here) if self.apart else ():
                 together = outside[:, far].sum(axis=1, keepdims=True)
                 asked = self._question(together, np.array([nodes + group]), np.zeros(1, dtype=np.int64))
-                yield asked._replace(onward_s=onward_s)
+                yield asked._replace(onward_s=rest_s)
 
     def _behind(self, group: int, here: Bool) -> Iterator[tuple[Bool, float]]:
         """All ranks of a group; and those that what enters it must still be sent to, with the least time of that."""
         yield here, 0.0
-        inside, t = self.inside[group], self.topology
-        heads = np.unique(t.dst[inside[t.dst] & ~inside[t.src]])
-        onward_s = np.where(here, self.near_s[heads].min(axis=0), 0.0)
-        if (onward_s > 0).any():
-            yield onward_s > 0, float(onward_s[onward_s > 0].min())
+        far_s = np.where(here, onward_s(self.topology, self.inside[group], self.near_s), 0.0)
+        if (far_s > 0).any():
+            yield far_s > 0, float(far_s[far_s > 0].min())
 
-    def _question(self, held: Float64, places: Int64, of: Int64) -> _Asked:
+    def _question(self, held: Float64, places: Int64, of: Int64) -> Asked:
         """When do places have all of some columns of ``held``, each of its own?"""
         holds = (held > 0).any(axis=1)
         within = self.within.astype(np.float64)
-        own = (within @ held[:, np.unique(of)]).max(axis=1)
-        return _Asked(own, within @ holds, int(holds.sum()), places, held.sum(axis=0)[of])
+        own = (within @ held[:, np.unique(of)]).max(axis=1, keepdims=True)
+        return Asked(own, (within @ holds)[:, None], int(holds.sum()), places, held.sum(axis=0)[of])
 
-    def _answer(self, asked: _Asked, from_s: float, least_steps: int) -> _End | None:
+    def _answer(self, asked: Asked, from_s: float, least_steps: int) -> _End | None:
         """When the last of the places has what it needs, at the soonest; None if that says nothing new."""
         if not len(asked.needs) or not asked.needs.max():
             return None
-        places, own, became = self.places.alike(np.stack((asked.own, asked.counts), axis=1))
-        own, counts = own.T
+        places, columns, became = self.places.alike(np.concatenate((asked.own, asked.counts), axis=1))
+        own, counts = np.split(columns.T, 2)
         # at least as many as tell messages apart, if that is not too much work
         least_s = float(places.message_s[places.message_s > 0].min(initial=np.inf))
         apart = max(1.1 * LEAST_STEPS * ROOM * from_s / least_s, least_steps)
@@ -249,10 +244,11 @@ class _Gathering:
             step_s = ROOM * from_s / steps
             if places.message_s.max() < LEAST_STEPS * step_s:
                 break
-            most, each = float(asked.ranks) if self.sums else 1.0, np.ones((steps, len(own)))
+            begun = np.arange(1, steps + 1)[:, None] * step_s > asked.since_s
+            most, each = float(asked.ranks) if self.sums else 1.0, np.ones((steps, own.shape[1]))
             if self.sums or places.message_s.min() < LEAST_STEPS * step_s:
-                each = places.counts(np.minimum(counts, most), most, steps, step_s)
-            had = places.bytes(own, float(asked.needs.max()), steps, step_s, each)[:, became[asked.places]]
+                each = places.counts(np.minimum(begun @ counts, most), most, steps, step_s)
+            had = places.bytes(begun @ own, float(asked.needs.max()), steps, step_s, each)[:, became[asked.places]]
             enough = had >= asked.needs * (1 - 1e-9)
             last = np.where(enough.any(axis=0), enough.argmax(axis=0), steps)
             k = int(last.argmax())

@@ -10,7 +10,7 @@ Time is cut into steps, and for a whole step the largest values are taken that o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,28 @@ from .latency import distances
 
 LEAST_STEPS = 4
 """Steps of a message, at least: a link where one takes less counts as if messages cost nothing there."""
+
+
+class Asked(NamedTuple):
+    """A question: when do some places have what they need of the data of some ranks?
+
+    Attributes:
+        own: float64[places, sources], bytes that each has of that at first; of sums, bytes times contributions.
+        counts: float64[places, sources], how many of these ranks are there.
+        ranks: how many there are in all.
+        places: int64[any], those that are asked.
+        needs: float64[any], what each of these needs, its own too.
+        onward_s: what it takes after that, at least.
+        since_s: float64[sources], from when on places have what is of each source.
+    """
+
+    own: Float64
+    counts: Float64
+    ranks: int
+    places: Int64
+    needs: Float64
+    onward_s: float = 0.0
+    since_s: Float64 = np.zeros(1)
 
 
 @dataclass(frozen=True)
@@ -75,6 +97,17 @@ class Places:
         after_s = np.zeros(len(link)) if turned else latency_s[used]
         return cls(topology.message_s[link], topology.bandwidth[link], after_s, sent_s, into, members)
 
+    def sent_by(self, senders: Bool) -> Places:
+        """The places and entries, where only some nodes send.
+
+        Args:
+            senders: bool[nodes that store].
+        """
+        near_s = np.where(senders, self.near_s, np.inf)
+        used = np.isfinite(near_s).any(axis=1)
+        kept = self.message_s[used], self.bandwidth[used], self.after_s[used], near_s[used]
+        return Places(*kept, self.into[:, used], self.members)
+
     def alike(self, own: Float64) -> tuple[Places, Float64, Int64]:
         """The places where those that look alike are one, with what each has at first; and which one each became.
 
@@ -109,6 +142,7 @@ class Places:
         """The same where a message takes room for its bytes.
 
         Args:
+            own: float64[places] or float64[steps, places], what each has if nothing comes.
             each: float64[steps, places], what each byte at a place counts as, at most.
         """
         return _Run.of(self, steps, step_s).filled(own, most, each)
@@ -161,7 +195,8 @@ class _Run:
         room *= self.places.bandwidth[:, None]  # bytes of a message, by the steps that it takes
         left = np.zeros((entries, steps))  # P
         shown, counted = np.zeros((entries, steps)), np.zeros((entries, steps))  # F(x - d), C(x - d)
-        had = np.zeros((steps, len(own)))
+        own = np.broadcast_to(own, (steps, own.shape[-1]))
+        had = np.zeros(own.shape)
         every = np.arange(entries)
         for k in range(steps):
             if each is not None:
@@ -179,7 +214,7 @@ class _Run:
                         )
                     left[begin:end, k] = (left[begin:end, :count] + brought).max(axis=1)
             came = np.where(k >= late, left[every, np.maximum(k - late, 0)], 0.0)
-            had[k] = np.minimum(own + self.places.into @ came, most)
+            had[k] = np.minimum(own[k] + self.places.into @ came, most)
             for group, cap in zip(members, had[k, nodes:], strict=True):
                 np.minimum(had[k, :nodes], cap, out=had[k, :nodes], where=group)
             shown[:, k] = self._shown(had, k)
@@ -193,6 +228,18 @@ class _Run:
         known = np.where(ago >= 0, had[np.maximum(ago, 0), self.sender], 0.0)
         shown: Float64 = np.maximum.reduceat(known, self.begins)
         return shown
+
+
+def onward_s(topology: Topology, inside: Bool, near_s: Float64) -> Float64:
+    """float64[ranks], the least time that what enters a group still takes to each rank.
+
+    Args:
+        inside: bool[nodes], the group.
+        near_s: float64[nodes, ranks], the least time that messages take.
+    """
+    heads = np.unique(topology.dst[inside[topology.dst] & ~inside[topology.src]])
+    least_s: Float64 = near_s[heads].min(axis=0)
+    return least_s
 
 
 def _labels(rows: NDArray[Any]) -> Int64:
