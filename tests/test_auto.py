@@ -309,3 +309,12 @@ def test_plans_are_compared_as_the_target_can_run_them():
     plan = run_planner("auto", net, load, effort="normal", target=TARGETS["msccl"])
     ends = {t["planner"]: t["completion_s"] for t in plan.meta["tried"] if "completion_s" in t}
     assert simulate(plan).completion_s == pytest.approx(ends[plan.meta["chosen"]], rel=1e-3)
+
+
+def test_the_best_plan_gets_messages_of_several_chunks_although_the_effort_is_spent():
+    # the search spends all of it, and its plan sends each chunk in a message of its own
+    net = load_topology("ndv2:3?message=20us")
+    load = Workload((make_collective("alltoall", net, 100_000),))
+    plan = run_planner("auto", net, load, effort="quick")
+    assert simulate(plan).completion_s < 300e-6
+    assert NO_EFFORT in [t.get("refused") for t in plan.meta["tried"]]

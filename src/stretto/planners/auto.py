@@ -164,11 +164,11 @@ def _ask(name: str, request: Request, steps: float, case: _Case) -> Answer:
 
 
 def _in_messages(answers: Sequence[Answer], case: _Case) -> Iterator[Answer]:
-    """The answers with what waits for a route in one message, the best first, while the effort lasts."""
+    """The answers with what waits for a route in one message, the best one first, others while the effort lasts."""
     budget = case.request.budget
-    for answer in sorted(answers, key=lambda answer: answer.preference_s):
+    for place, answer in enumerate(sorted(answers, key=lambda answer: answer.preference_s)):
         plan = answer.plan
-        if plan is None or (steps := COLLECT_STEPS * plan.transfer_count) > budget.left:
+        if plan is None or ((steps := COLLECT_STEPS * plan.transfer_count) > budget.left and place > 0):
             continue
         several = collected(plan)
         if several is not None:
