@@ -22,7 +22,7 @@ from stretto.bounds import (
     check_reach,
     reach_bound,
 )
-from stretto.bounds.candidates import candidate_cuts
+from stretto.bounds.candidates import candidate_cuts, clusters
 from stretto.bounds.latency import distances
 from stretto.bounds.messages import without_messages
 from stretto.model.arrays import Ragged
@@ -368,3 +368,12 @@ def test_a_cut_goes_around_what_the_switches_of_a_tier_join():
     (found, *_) = bounds(net, Workload((make_collective("alltoall", net, size),)))
     across = nodes / 2 * nodes / 2 * (size // nodes)
     assert found.kind == "cut" and found.seconds == pytest.approx(across / 600e9, rel=1e-3)
+
+
+def test_a_switch_to_which_nothing_leads_is_of_no_tier(monkeypatch):
+    # the network was divided once for each number up to that of its nodes
+    links = [(u, w, 1e9, 1e-6) for v in range(40) for u, w in ((v, 40), (40, v))] + [(41, 40, 1e9, 1e-6)]
+    net, divided = make_topology("orphan", [ACCELERATOR] * 40 + [SWITCH] * 2, links), []
+    monkeypatch.setattr("stretto.bounds.candidates._components", lambda topology, usable: divided.append(usable) or [])
+    clusters(net)
+    assert len(divided) == 1, "by the one bandwidth alone"

@@ -66,13 +66,13 @@ def clusters(topology: Topology) -> list[list[list[int]]]:
     for bandwidth in np.unique(topology.bandwidth)[::-1][:16]:
         levels.append(_components(topology, topology.bandwidth >= bandwidth))
     tier = _tiers(topology)
-    for highest in range(1, int(tier.max(initial=0))):
+    for highest in range(1, int(tier[tier < topology.node_count].max(initial=0))):
         levels.append(_components(topology, (tier[topology.src] <= highest) & (tier[topology.dst] <= highest)))
     return [groups for groups in levels if 1 < len(groups) < len(accelerators)]
 
 
 def _tiers(topology: Topology) -> Int64:
-    """int64[nodes], links from each to the nearest accelerator."""
+    """int64[nodes], links from the nearest accelerator to each; as many as nodes where none leads there."""
     tier = np.where(topology.is_accelerator, 0, topology.node_count)
     while True:
         before = tier.copy()
