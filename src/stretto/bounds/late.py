@@ -33,7 +33,8 @@ from .gathering_places import Asked, Places, onward_s
 from .latency import distances
 
 MOST_ASKED = 4
-"""Groups of which is asked when they have what leaves others late."""
+"""Questions for which limits in time are computed: those with the largest estimates. A question is when one group has
+what leaves other groups late."""
 
 STEPS = 300
 """Steps of time in which exits hear of the ranks of their group."""
@@ -50,8 +51,8 @@ class Source(NamedTuple):
         stores: bool[nodes that store], the same.
         ranks: bool[ranks], those in it that contribute or hold something.
         exits: int64[any], places.
-        since_s: from when on its exits may have heard of all, τ.
-        late: of how many ranks they have not heard before.
+        since_s: seconds, τ: before it the exits have not heard of the late ranks.
+        late: how many late ranks there are.
     """
 
     nodes: Bool
@@ -80,8 +81,13 @@ class Late:
     near_s: Float64
 
     def asked(self, levels: list[list[Source]], from_s: float) -> list[Asked]:
-        """When some groups have what leaves others late (:mod:`.late`) and their farthest ranks want: questions with
-        large answers, by an estimate."""
+        """When does a group have what leaves other groups late and its farthest ranks want? The questions that have the
+        largest answers by an estimate.
+
+        Args:
+            levels: ways to divide the network into groups, see :func:`levels_of`.
+            from_s: seconds, another bound.
+        """
         nodes, t = len(self.within) - len(self.places.members), self.topology
         width, least_s = width_into(t, self.inside), float(self.places.message_s.min())
         found: dict[tuple[int, bytes], tuple[float, Asked]] = {}
@@ -133,8 +139,9 @@ class Late:
 
 
 def levels_of(topology: Topology, ranks: Int32, holds: Bool) -> list[list[Source]]:
-    """For each way to divide the accelerators into groups those with ranks that hold something, if in one of them exits
-    are fewer than these ranks; those with most ranks for each exit first.
+    """The ways to divide the accelerators into groups of which one has fewer exits than ranks that hold something.
+
+    Of each way, the groups with ranks that hold something; those with most such ranks for each exit first.
 
     Args:
         holds: bool[ranks], which hold something or contribute.
@@ -158,7 +165,7 @@ def levels_of(topology: Topology, ranks: Int32, holds: Bool) -> list[list[Source
 
 
 def waiting(level: list[Source], places: Places, within: Bool, end_s: float) -> list[Source]:
-    """Groups with the times at which their exits may have heard of all.
+    """The groups of a level, each with the time before which its exits have not heard of all of its ranks.
 
     Args:
         within: bool[places, ranks], the ranks at each place.

@@ -30,10 +30,11 @@ from .registry import Candidate, Option, Request, asked_by, register
 from .run import plan_by, refusal_of
 
 BYTES_SHARE = 0.5
-"""How long a rank receives all contributions at least, as a share of the longest way, up to which ``auto`` asks."""
+"""``auto`` asks the planner if the links into each rank can bring all contributions in this share of the time that the
+longest way takes."""
 
 MOST_RANKS = 128
-"""Ranks up to which ``auto`` asks: a plan has a transfer for each pair of them at least."""
+"""Ranks up to which ``auto`` asks the planner: a plan has a transfer for each pair of ranks at least."""
 
 EFFORT_SHARE = 0.3
 """Share of what is left of the effort for the AllGather."""
@@ -150,7 +151,6 @@ def _summed(gathered: Plan, c: Collective, apart: bool, several_chunks: bool) ->
         apart: whether no contributions are summed on the way.
         several_chunks: whether a message may carry several parts.
     """
-    topology = gathered.topology
     items, parts = _items(gathered, c)
     arrived: dict[tuple[int, int, int], int] = {}
     for k, item in enumerate(items):
@@ -169,11 +169,7 @@ def _summed(gathered: Plan, c: Collective, apart: bool, several_chunks: bool) ->
     sum_of = [-1] * len(items)
     for key, members in reversed(together.items()):
         for k in members:
-            item, told = items[k], -1
-            if apart:
-                told = item.piece
-            elif not topology.adds[item.src]:  # it sends on what it gets, as it is
-                told = items[came[k]].message
+            told = items[k].piece if apart else -1
             # who needs it apart from others later has it in another sum then
             sum_of[k] = sums.setdefault((key, told, *sorted({sum_of[later] for later in needed[k]})), len(sums))
 
