@@ -104,10 +104,11 @@ def contributions(request: Request, *, planner: str = "") -> Plan:
 
     if planner:
         return summed(planner)
+    in_steps = request.target is not None and request.target.equal_parts
     answers: list[Answer] = []
     for steps, name in _quick(own):
         if not answers or steps <= effort.left:
-            answers.append(ask(name, partial(summed, name, steps)))
+            answers.append(ask(name, partial(summed, name, steps), in_steps=in_steps))
     chosen = min(answers, key=lambda answer: answer.preference_s)
     if chosen.plan is None:
         raise chosen.refusal or Unsupported("contributions has no plan")
