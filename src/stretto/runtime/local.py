@@ -122,6 +122,7 @@ def run_local(
     packages = [name for name in sys.modules if name.startswith("stretto.") and name.count(".") == 1]
     context.set_forkserver_preload(packages)
     _start_server()
+    environment = dict(os.environ)  # children have that of the server, which may have begun before it changed
     conditions = {"pace": pace, "delays": delays}
     credentials = credentials or Credentials(random_secret(), frames=Protection.PLAIN)
     pipes: dict[int, Connection] = {}
@@ -132,8 +133,8 @@ def run_local(
             ours, theirs = context.Pipe()
             place = (places or {}).get(node, Place())
             child = context.Process(
-                target=_work, args=(program, place, credentials, theirs, seed, timeout_s, runs, conditions, switch),
-                daemon=True,
+                target=_work, daemon=True,
+                args=(program, place, credentials, theirs, seed, timeout_s, runs, conditions, switch, environment),
             )  # fmt: skip
             child.start()
             theirs.close()
@@ -269,8 +270,11 @@ def _work(
     runs: int,
     conditions: dict[str, Any],
     switch: Callable[[], Switch],
+    environment: dict[str, str],
 ) -> None:
     """What the process of one node does; ``conditions`` are options of :func:`.execute.execute`."""
+    os.environ.clear()
+    os.environ.update(environment)
     plan, circuits = program.plan, None
     try:
         if place.enter is not None:
