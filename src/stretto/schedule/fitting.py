@@ -171,11 +171,11 @@ def fitting(
             base = kept.of(("switches", base), partial(_with_switches_outside, base, ranks))
             own = _costlier(base, tried.cost_s) if tried.cost_s else base
             plan = make(own)
-        plan = kept.of((topology, plan), partial(_tapered_on, topology, plan, budget))
+        versions = kept.of((topology, plan), partial(_versions_on, topology, plan, budget))
         try:
-            tried.fits(fitted(plan, target, budget))
+            tried.fits(_best_fitted(versions, target, budget))
         except TooFine as reason:
-            tried.too_fine(plan, reason)
+            tried.too_fine(versions[0], reason)
         if tried.enough:
             return tried.plan
         own = _costlier(base, tried.next_cost_s())
@@ -310,7 +310,13 @@ def in_equal_parts_of(plan: Plan, target: Target, budget: Budget) -> Plan:
     while True:
         cut = in_equal_parts(c, count)
         assert cut is not None, "there are enough parts"
-        plans.append(timed_again(plan, plan.topology, Workload((cut,)), budget))
+        timed = timed_again(plan, plan.topology, Workload((cut,)), budget)
+        in_message = _most_in_message(timed, np.rint(cut.chunk_bytes / cut.piece_bytes[cut.chunk_piece] * count))
+        if in_message > target.step_parts and count > chunks:
+            # edges have moved to those of parts, and a message covers more of these than by its bytes
+            most = count = max(chunks, min(count - 1, int(count * target.step_parts / in_message)))
+            continue
+        plans.append(timed)
         if completion_s(plans[-1]) <= NEXT_TO_NOTHING * before_s or count == most:
             break
         count = min(2 * count, most)
@@ -337,9 +343,25 @@ def _with_switches_outside(topology: Topology, ranks: Int32) -> Topology:
     return replace(topology, kind=np.where(_only_passed(topology, ranks), SWITCH, topology.kind).astype(np.int8))
 
 
-def _tapered_on(topology: Topology, plan: Plan, budget: Budget) -> Plan:
-    """A planner's plan on the network as it is, with chunks of other sizes where it ends sooner so."""
-    return sized(tapered(_on(topology, plan, budget), budget), budget)
+def _versions_on(topology: Topology, plan: Plan, budget: Budget) -> list[Plan]:
+    """A planner's plan on the network as it is, first with chunks of other sizes where it ends sooner so."""
+    given = _on(topology, plan, budget)
+    changed = sized(tapered(given, budget), budget)
+    return [changed] if changed is given else [changed, given]
+
+
+def _best_fitted(versions: list[Plan], target: Target, budget: Budget) -> Plan:
+    """The version that ends first as the target can run it; TooFine, or Unsupported, says why it runs none."""
+    found: list[Plan] = []
+    refusals: list[Unsupported] = []
+    for plan in versions:
+        try:
+            found.append(fitted(plan, target, budget))
+        except Unsupported as refusal:
+            refusals.append(refusal)
+    if not found:
+        raise refusals[0]
+    return min(found, key=completion_s)
 
 
 def _on(topology: Topology, plan: Plan, budget: Budget) -> Plan:
