@@ -168,11 +168,13 @@ def _in_messages(answers: Sequence[Answer], case: _Case) -> Iterator[Answer]:
     budget = case.request.budget
     for place, answer in enumerate(sorted(answers, key=lambda answer: answer.preference_s)):
         plan = answer.plan
-        if plan is None or ((steps := COLLECT_STEPS * plan.transfer_count) > budget.left and place > 0):
+        if plan is None:
             continue
-        several = collected(plan)
+        steps = COLLECT_STEPS * plan.transfer_count
+        fits = steps <= budget.left
+        several = collected(plan) if fits or place == 0 else None
         if several is not None:
-            budget.charge(steps)
+            budget.charge(steps if fits else 0.0)  # the best one takes nothing from those that route chunks anew
             yield case.ask(answer.name, partial(case.fitted, several))
 
 
