@@ -133,28 +133,14 @@ def _sums_alike(c: Collective) -> bool:
 
 
 @dataclass(frozen=True)
-class _Gathering:
+class _Gathering(Late):
     """What ranks have for others, and where messages bring it.
 
     Attributes:
-        held: float64[ranks, ranks], the bytes that the first one holds, or adds to, and the second one wants.
-        apart: whether no two ranks want the same bytes.
-        sums: whether messages hold sums of what several ranks have.
-        inside: bool[groups, nodes of the network].
-        within: bool[places, ranks], the ranks at each place: each node that stores, then each group.
-        near_s: float64[nodes of the network, ranks], the least time that messages take.
         groups: how many groups there are; those after them are what is outside of each.
         levels: groups that data leaves late (:mod:`.late`).
     """
 
-    topology: Topology
-    held: Float64
-    apart: bool
-    sums: bool
-    places: Places
-    inside: Bool
-    within: Bool
-    near_s: Float64
     groups: int
     levels: list[list[Source]]
 
@@ -188,10 +174,7 @@ class _Gathering:
         Args:
             from_s: seconds after the start, another bound.
         """
-        late = Late(
-            self.topology, self.held, self.apart, self.sums, self.places, self.inside, self.within, self.near_s
-        )  # fmt: skip
-        asked = chain(self._asked(), late.asked(self.levels, from_s))
+        asked = chain(self._asked(), self.asked_late(self.levels, from_s))
         rough = [(end, one) for one in asked if (end := self._answer(one, from_s, STEPS[0])) is not None]
         if not rough:
             return None

@@ -68,7 +68,12 @@ class Late:
     """What ranks want of others, and where messages bring it.
 
     Attributes:
-        held, apart, sums, inside, within, near_s: as of :class:`.gathering._Gathering`.
+        held: float64[ranks, ranks], the bytes that the first one holds, or adds to, and the second one wants.
+        apart: whether no two ranks want the same bytes.
+        sums: whether messages hold sums of what several ranks have.
+        inside: bool[groups, nodes of the network].
+        within: bool[places, ranks], the ranks at each place: each node that stores, then each group.
+        near_s: float64[nodes of the network, ranks], the least time that messages take.
     """
 
     topology: Topology
@@ -80,7 +85,7 @@ class Late:
     within: Bool
     near_s: Float64
 
-    def asked(self, levels: list[list[Source]], from_s: float) -> list[Asked]:
+    def asked_late(self, levels: list[list[Source]], from_s: float) -> list[Asked]:
         """When does a group have what leaves other groups late and its farthest ranks want? The questions that have the
         largest answers by an estimate.
 
