@@ -13,7 +13,7 @@ import numpy as np
 from ..model.arrays import Ragged
 from ..model.collective import Workload
 from ..model.messages import messages_of
-from ..model.plan import Plan, make_plan
+from ..model.plan import REDUCE, Plan, make_plan
 from ..model.topology import Topology
 from ..simulate import simulate
 from .moments import settled
@@ -32,7 +32,7 @@ def backwards(plan: Plan, topology: Topology, workload: Workload) -> Plan:
     message = None if plan.message is None else plan.message[-1] - plan.message[rows]
     turned = make_plan(
         topology, workload, "ready-order", chunk=plan.chunk[rows], src=plan.dst.values[rows],
-        op=plan.op[rows], dst=Ragged.single(plan.src[rows]),
+        op=np.where(workload.chunk_reduces[plan.chunk[rows]], REDUCE, plan.op[rows]), dst=Ragged.single(plan.src[rows]),
         route=plan.route.take(rows).reversed(),
         depends=Ragged.grouped(len(rows) - 1 - waits.values, len(rows) - 1 - waits.owners, len(rows)), message=message,
     )  # fmt: skip

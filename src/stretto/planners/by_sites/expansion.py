@@ -1,0 +1,386 @@
+"""A plan between sites as a plan of all ranks.
+
+What a transfer between sites brings leaves one site at one of its nodes and enters the other at one of its nodes, its
+*doors*, which are chosen so that all links to other sites carry about as much as each other. What leaves is brought to
+the door first. What comes goes on to all ranks of the site that want it. Of a sum each site has a *gateway*, where its
+ranks give their parts and where what comes is added.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import groupby
+
+import numpy as np
+
+from ...model.arrays import Float64, Int64, Ragged
+from ...model.collective import Collective, Workload
+from ...model.errors import Unsupported
+from ...model.plan import COPY, REDUCE, Plan, make_plan
+from ...model.topology import Topology
+from .contraction import Contraction
+
+NONE = -1
+"""No transfer: the node held it at first."""
+
+Tree = Callable[[int], list[tuple[int, int]]]
+"""Among a number of members, of which the first has what all others want: who sends to whom, in order."""
+
+Ways = Callable[[Int64], list[list[int]]]
+"""The links from one node to another, for int64[pairs, 2]."""
+
+
+def star(count: int) -> list[tuple[int, int]]:
+    """The first member sends to all others."""
+    return [(0, k) for k in range(1, count)]
+
+
+def binomial(count: int) -> list[tuple[int, int]]:
+    """All that have it send it on, each time to as many others."""
+    return [(k - (1 << (k.bit_length() - 1)), k) for k in range(1, count)]
+
+
+@dataclass(eq=False)
+class _Message:
+    """Chunks that go the same way at the same time."""
+
+    chunks: Int64
+    src: int
+    dst: list[int]
+    route: list[int]
+    op: int
+    waits: list[Int64]  # int64[chunks] each: transfers that brought something to the sender, or NONE
+    forwards: bool
+    start_s: float  # before it does not start
+    seconds: float  # for which it keeps its links, at least
+
+
+@dataclass(eq=False)
+class _Place:
+    """What becomes of a chunk of the plan between sites in one of them."""
+
+    due: int = 0  # transfers from other sites that have still to come, and those to others of a sum that is not whole
+    at: dict[int, list[Int64]] = field(default_factory=dict)  # by node that has it the transfers that brought it there
+    gateway: int = -1  # of a sum
+    gave: list[Int64] = field(default_factory=list)  # the transfers by which ranks gave the gateway their parts
+    came: list[Int64] = field(default_factory=list)  # those by which sums came to it from other sites
+    left: dict[int, list[Int64]] = field(default_factory=dict)  # those by which sums left it, by door
+
+
+class Expansion:
+    """Makes the plan of all ranks.
+
+    Args:
+        net: the network of sites.
+        topology: the real one.
+        c: the collective, in chunks of its own: copies, or sums that all ranks want.
+        between: the plan between sites.
+        start_s, seconds: float64[transfers of that plan], when each of them starts, and how long it takes.
+        own: for each chunk of that plan its chunks of ``c``.
+        ways: the links from one node to another.
+        tree: how something goes from a node to all others of its site, or backwards.
+    """
+
+    def __init__(
+        self, net: Contraction, topology: Topology, c: Collective, between: Plan, start_s: Float64, seconds: Float64, own: Ragged,
+        ways: Ways, tree: Tree,
+    ) -> None:  # fmt: skip
+        self._net, self._topology, self._c, self._between = net, topology, c, between
+        self._start_s, self._seconds, self._ways, self._tree = start_s.copy(), seconds, ways, tree
+        self._own = [own[k].astype(np.int64) for k in range(own.rows)]
+        self._messages: list[_Message] = []
+        self._rows = 0
+        self._free_s = np.zeros(topology.link_count)  # when each link has carried all that is on its way
+        self._carries = np.full(topology.link_count, -1)  # the other link of the route that each door has served last
+        site = net.site[c.ranks]
+        self._ranks = [c.ranks[site == s].tolist() for s in range(net.sites)]
+        first = [lists.values[lists.offsets[:-1]] for lists in (c.holders, c.wanted)]
+        self._holder, self._receiver = (c.ranks[ranks[c.chunk_piece]] for ranks in first)
+        self._places: dict[tuple[int, int], _Place] = defaultdict(_Place)
+        self._came: dict[int, Int64] = {}  # for each transfer of the plan between sites the last ones that it led to
+
+    def plan(self, several_chunks: bool) -> tuple[Plan, Float64, Float64]:
+        """The plan, in ready-order, and float64[transfers] each, when they may start and how long they take at least if
+        they go as between sites.
+
+        Args:
+            several_chunks: whether a message may carry several chunks.
+        """
+        between = self._between
+        for k in range(between.transfer_count):
+            sums = [int(between.src[k])] if self._is_summing(k) else []
+            for b in [*between.dst[k].tolist(), *sums]:
+                self._places[b, int(between.chunk[k])].due += 1
+            # a router may send on what has begun to come
+            self._start_s[k] = max([self._start_s[k], *self._start_s[between.depends[k]]])
+        rows = np.arange(between.transfer_count)
+        message = rows if between.message is None else between.message
+        order = np.lexsort((rows, message, self._start_s)).tolist()
+        for _, group in groupby(order, key=lambda k: int(message[k])):
+            self._go([*group])
+        if not self._c.reduces:
+            self._stay()
+        return self._made(several_chunks)
+
+    # --- what is sent ---------------------------------------------------------------------------
+
+    def _send(
+        self, chunks: Int64, src: int, dst: list[int], route: list[int], op: int, waits: list[Int64],
+        forwards: bool = False, between: tuple[float, float] = (0.0, 0.0),
+    ) -> Int64:  # fmt: skip
+        """Chunks in a message; int64[chunks], the transfers."""
+        self._messages.append(_Message(chunks, src, dst, route, op, waits, forwards, *between))
+        self._rows += len(chunks)
+        return np.arange(self._rows - len(chunks), self._rows)
+
+    def _near(
+        self, chunks: Int64, src: int, dst: int, op: int, waits: list[Int64], forwards: bool = False
+    ) -> Int64:
+        """The same inside a site."""
+        (route,) = self._ways(np.array([[src, dst]]))
+        if not route:
+            names = self._topology.names
+            raise Unsupported(f"by-sites: no link or switch joins {names[src]} and {names[dst]}, which are in one site")
+        return self._send(chunks, src, [dst], route, op, waits, forwards)
+
+    # --- from site to site ----------------------------------------------------------------------
+
+    def _go(self, rows: list[int]) -> None:
+        """A message of the plan between sites: one for each pair of doors."""
+        between = self._between
+        first = rows[0]
+        a, goals, op = int(between.src[first]), between.dst[first].tolist(), int(between.op[first])
+        by_doors: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        for k in rows:
+            src = self._leaves_at(k)
+            by_doors[src, *(self._enters_at(k, b, src) for b in goals)].append(k)
+        for (src, *dst), members in by_doors.items():
+            route = self._real_route(between.route[first].tolist(), dict(zip([a, *goals], [src, *dst], strict=True)))
+            waits, apart = zip(*(self._awaited(k, src) for k in members), strict=True)
+            chunks = [self._own[between.chunk[k]] for k in members]
+            none = [np.full(len(own), NONE) for own in chunks]
+            together = [np.concatenate([w[i] if i < len(w) else n for w, n in zip(waits, none, strict=True)])
+                        for i in range(max(map(len, waits)))]  # fmt: skip
+            every = np.concatenate(chunks)
+            between_s = float(self._start_s[first]), float(self._seconds[first]) * len(members) / len(rows)
+            made = self._send(every, src, dst, route, op, together, apart[0], between_s)
+            busy_s = self._c.chunk_bytes[every].sum() / self._topology.bandwidth[route] + self._topology.message_s[route]
+            self._free_s[route] = max(self._start_s[first], self._free_s[route].max()) + busy_s
+            way = self._way(first)
+            self._carries[route] = way[0] if way else -1
+            for k, come in zip(members, np.split(made, np.cumsum([*map(len, chunks)])[:-1]), strict=True):
+                self._came[k] = come
+                if self._is_summing(k) and a < self._net.sites:
+                    self._passed(a, int(between.chunk[k]))
+                for b, node in zip(goals, dst, strict=True):
+                    self._arrived(k, b, node)
+
+    def _leaves_at(self, k: int) -> int:
+        """The door by which a transfer between sites leaves: one that has the chunk, of those with the least to do."""
+        a, chunk = int(self._between.src[k]), int(self._between.chunk[k])
+        if a >= self._net.sites:
+            return int(self._net.node[a])
+        place, doors = self._places[a, chunk], self._doors(int(self._between.route[k][0]), leaves=True)
+        has = [place.gateway] if self._is_summing(k) else place.at or self._holder[self._own[chunk]]
+        return self._soonest(doors, k, lambda v: (v not in has, v not in self._ranks[a]))
+
+    def _enters_at(self, k: int, b: int, src: int) -> int:
+        """The door by which it enters a site, of those with the least to do."""
+        if b >= self._net.sites:
+            return int(self._net.node[b])
+        net, topology = self._net.topology, self._topology
+        last = next(link for link in self._between.route[k].tolist() if net.dst[link] == b)
+        doors = self._doors(last, leaves=False)
+        if net.src[last] < self._net.sites:  # straight from site to site
+            doors = {v: e for v, e in doors.items() if topology.src[e] == src}
+        gateway = self._places[b, int(self._between.chunk[k])].gateway
+        return self._soonest(doors, k, lambda v: (v != gateway, v not in self._ranks[b]))
+
+    def _soonest(self, doors: dict[int, int], k: int, worse: Callable[[int], tuple[bool, ...]]) -> int:
+        """The door by which a transfer between sites is through first; of several one that serves its way already."""
+        way = self._way(k)
+        ready_s = max([self._start_s[k], *(self._free_s[e] for e in way)])
+        size = self._c.chunk_bytes[self._own[self._between.chunk[k]]].sum()
+
+        def key(v: int) -> tuple[float | bool, ...]:
+            door = doors[v]
+            takes_s = max(self._seconds[k], size / self._topology.bandwidth[door])
+            return max(self._free_s[door], ready_s) + takes_s, self._carries[door] != (way[0] if way else -1), *worse(v)
+
+        return min(doors, key=key)
+
+    def _way(self, k: int) -> list[int]:
+        """The real links of a transfer between sites that have no door at an end."""
+        net = self._net
+        inner = [e for e in self._between.route[k].tolist() if net.inner[e]]
+        return [int(net.links[e][0]) for e in inner]
+
+    def _doors(self, link: int, leaves: bool) -> dict[int, int]:
+        """The nodes of a site at its end of a link between sites, and a real link of each."""
+        real = self._net.links[link]
+        ends = (self._topology.src if leaves else self._topology.dst)[real]
+        return dict(zip(ends.tolist(), real.tolist(), strict=True))
+
+    def _real_route(self, route: list[int], door: dict[int, int]) -> list[int]:
+        """The real links of a route between sites that has these doors."""
+        net, topology, found = self._net, self._topology, []
+        for link in route:
+            src, dst = (door.get(int(v), int(net.node[v])) for v in (net.topology.src[link], net.topology.dst[link]))
+            real = net.links[link]
+            found += real[(topology.src[real] == src) & (topology.dst[real] == dst)].tolist()
+        return found
+
+    def _is_summing(self, k: int) -> bool:
+        """Whether a transfer between sites carries a sum that is not yet whole."""
+        return bool(self._between.op[k] == REDUCE)
+
+    def _awaited(self, k: int, src: int) -> tuple[list[Int64], bool]:
+        """What a transfer between sites waits for at its door, and whether it carries that alone."""
+        between = self._between
+        a, chunk = int(between.src[k]), int(between.chunk[k])
+        place = self._places[a, chunk]
+        forwards = between.forwards is not None and bool(between.forwards[k])
+        before = [j for j in between.depends[k].tolist() if between.chunk[j] == chunk and a in between.dst[j]]
+        waits = [self._came[j] for j in before]
+        if a >= self._net.sites:
+            return waits, forwards
+        if not self._is_summing(k):
+            if self._c.reduces and not place.at:  # whole, though other transfers of parts have still to leave
+                if place.gateway < 0:
+                    self._gather(a, chunk, src)
+                place.at[place.gateway] = [*waits, *place.gave]
+            if src not in place.at:
+                self._bring(a, chunk, src)
+            return place.at[src], False
+        if place.gateway < 0:
+            self._gather(a, chunk, src)
+        if not forwards and not any(between.op[j] == COPY for j in before):
+            waits += place.gave
+        if src == place.gateway:
+            return waits, forwards
+        sent = self._near(self._own[chunk], place.gateway, src, REDUCE, waits, forwards)
+        place.left.setdefault(src, []).append(sent)
+        return [sent], True
+
+    def _arrived(self, k: int, b: int, node: int) -> None:
+        """What a chunk leads to in a site where it has come from another one."""
+        chunk, op, rows = int(self._between.chunk[k]), int(self._between.op[k]), self._came[k]
+        place, own = self._places[b, chunk], self._own[chunk]
+        if b >= self._net.sites:
+            return
+        if op == COPY:
+            place.due -= 1
+            place.at[node] = [rows]
+            if self._c.traits.pieces == "pair":
+                self._hand_out(chunk, node, b)
+            else:
+                self._spread(chunk, node, b)
+        else:
+            if place.gateway < 0:
+                self._gather(b, chunk, node)
+            if node != place.gateway:
+                self._came[k] = rows = self._near(own, node, place.gateway, REDUCE, [rows], True)
+            place.came.append(rows)
+            self._passed(b, chunk)
+
+    def _passed(self, site: int, chunk: int) -> None:
+        """A part of a sum has come to a site or has left it: the last one makes the sum whole there."""
+        place = self._places[site, chunk]
+        place.due -= 1
+        if not place.due and not place.at:
+            place.at[place.gateway] = [*place.came, *place.gave]
+            self._spread(chunk, place.gateway, site)
+
+    # --- inside sites ---------------------------------------------------------------------------
+
+    def _gather(self, site: int, chunk: int, gateway: int) -> None:
+        """The ranks of a site give their parts of a sum to its gateway."""
+        place = self._places[site, chunk]
+        place.gateway = gateway
+        members = [gateway, *(v for v in self._ranks[site] if v != gateway)]
+        came: dict[int, list[Int64]] = defaultdict(list)
+        for to, by in reversed(self._tree(len(members))):
+            came[to].append(self._near(self._own[chunk], members[by], members[to], REDUCE, came[by]))
+        place.gave = came[0]
+
+    def _spread(self, chunk: int, source: int, site: int) -> None:
+        """A chunk goes from a node that has it to all ranks of its site."""
+        place = self._places[site, chunk]
+        members = [source, *(v for v in self._ranks[site] if v != source)]
+        for by, to in self._tree(len(members)):
+            waits = [*place.at[members[by]], *place.left.get(members[to], [])]
+            place.at[members[to]] = [self._near(self._own[chunk], members[by], members[to], COPY, waits)]
+
+    def _is_origin(self, site: int, chunk: int) -> bool:
+        """Whether ranks of a site hold a chunk that is no sum at first."""
+        return not self._c.reduces and self._net.site[self._holder[self._own[chunk][0]]] == site
+
+    def _bring(self, site: int, chunk: int, node: int) -> None:
+        """A chunk goes to a node of a site in which others have it."""
+        at, own = self._places[site, chunk].at, self._own[chunk]
+        if not self._is_origin(site, chunk):
+            source = next(iter(at))
+            at[node] = [self._near(own, source, node, COPY, at[source])]
+            return
+        rows, holders = np.full(len(own), NONE), self._holder[own]
+        for holder in dict.fromkeys(holders.tolist()):
+            if holder != node:
+                mine = holders == holder
+                rows[mine] = self._near(own[mine], holder, node, COPY, [])
+        at[node] = [rows]
+
+    def _hand_out(self, chunk: int, source: int, site: int) -> None:
+        """What has come for ranks of a site goes to each of them."""
+        at, own = self._places[site, chunk].at, self._own[chunk]
+        goals = self._receiver[own]
+        for goal in dict.fromkeys(goals[self._net.site[goals] == site].tolist()):
+            if goal != source:
+                mine = goals == goal
+                self._near(own[mine], source, goal, COPY, [rows[mine] for rows in at[source]])
+
+    def _stay(self) -> None:
+        """What ranks hold goes to those of their own site that have not got it on its way to others."""
+        net, alone = self._net, self._c.traits.pieces == "pair"
+        inside: dict[tuple[int, int], list[Int64]] = defaultdict(list)
+        if alone:
+            for k in np.flatnonzero(net.site[self._holder] == net.site[self._receiver]).tolist():
+                inside[int(self._holder[k]), int(self._receiver[k])].append(np.array([k]))
+        for chunk, own in enumerate(self._own if not alone else []):
+            holders = self._holder[own]
+            site = int(net.site[holders[0]])
+            for v in self._ranks[site]:
+                if v not in self._places[site, chunk].at:
+                    for holder in dict.fromkeys(holders.tolist()):
+                        inside[holder, v].append(own[holders == holder])
+        for (src, dst), parts in inside.items():
+            if src != dst:
+                self._near(np.concatenate(parts), src, dst, COPY, [])
+
+    # --- the plan -------------------------------------------------------------------------------
+
+    def _made(self, several_chunks: bool) -> tuple[Plan, Float64, Float64]:
+        topology, messages = self._topology, self._messages
+        counts = np.array([len(m.chunks) for m in messages])
+        each, first = np.repeat(np.arange(len(messages)), counts), np.cumsum(counts) - counts
+        owner, value = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+        for m, begin in zip(messages, first.tolist(), strict=True):
+            for waits in m.waits:
+                owner.append(begin + np.flatnonzero(waits >= 0))
+                value.append(waits[waits >= 0])
+        pairs = np.unique(np.stack((np.concatenate(owner), np.concatenate(value))), axis=1)
+        forwards = np.array([m.forwards for m in messages], dtype=np.int8)
+        plan = make_plan(
+            topology, Workload((self._c,)), "ready-order",
+            chunk=np.concatenate([m.chunks for m in messages]),
+            src=np.array([m.src for m in messages])[each],
+            op=np.array([m.op for m in messages])[each],
+            dst=Ragged.of([m.dst for m in messages]).take(each),
+            route=Ragged.of([m.route for m in messages]).take(each),
+            depends=Ragged.grouped(pairs[0], pairs[1], len(each)),
+            forwards=forwards[each] if forwards.any() else None,
+            message=each if several_chunks and len(each) > len(messages) and topology.message_s.any() else None,
+        )  # fmt: skip
+        as_between = [np.array([getattr(m, name) for m in messages])[each] for name in ("start_s", "seconds")]
+        return plan, as_between[0], as_between[1]
