@@ -106,7 +106,7 @@ class Contraction:
 
 def _between(topology: Topology, site: Int64) -> Int64:
     """The nodes besides accelerators that lead from one site to another."""
-    kept = ~topology.is_accelerator
+    kept = ~topology.is_accelerator & topology.transit
     while True:
         of = np.where(kept, len(site) + np.arange(len(site)), site)
         ends = np.stack((of[topology.src], of[topology.dst]))

@@ -21,6 +21,7 @@ from ...model.errors import Unsupported
 from ...model.plan import COPY, REDUCE, Plan, make_plan
 from ...model.topology import Topology
 from .contraction import Contraction
+from .parts import Crossing
 
 NONE = -1
 """No transfer: the node held it at first."""
@@ -76,24 +77,23 @@ class Expansion:
         net: the network of sites.
         topology: the real one.
         c: the collective, in chunks of its own: copies, or sums that all ranks want.
-        between: the plan between sites.
-        start_s, seconds: float64[transfers of that plan], when each of them starts, and how long it takes.
+        crossing: the plan between sites.
         own: for each chunk of that plan its chunks of ``c``.
         ways: the links from one node to another.
         tree: how something goes from a node to all others of its site, or backwards.
     """
 
     def __init__(
-        self, net: Contraction, topology: Topology, c: Collective, between: Plan, start_s: Float64, seconds: Float64, own: Ragged,
-        ways: Ways, tree: Tree,
+        self, net: Contraction, topology: Topology, c: Collective, crossing: Crossing, own: Ragged, ways: Ways,
+        tree: Tree,
     ) -> None:  # fmt: skip
-        self._net, self._topology, self._c, self._between = net, topology, c, between
-        self._start_s, self._seconds, self._ways, self._tree = start_s.copy(), seconds, ways, tree
+        self._net, self._topology, self._c, self._ways, self._tree = net, topology, c, ways, tree
+        self._between, self._start_s, self._seconds = crossing.plan, crossing.start_s, crossing.seconds
         self._own = [own[k].astype(np.int64) for k in range(own.rows)]
         self._messages: list[_Message] = []
         self._rows = 0
-        self._free_s = np.zeros(topology.link_count)  # when each link has carried all that is on its way
-        self._carries = np.full(topology.link_count, -1)  # the other link of the route that each door has served last
+        self._free_s = np.zeros(topology.link_count)  # when each link has carried what is on its way
+        self._serves = np.full(topology.link_count, -1)  # which other link of a route each link was used with last
         site = net.site[c.ranks]
         self._ranks = [c.ranks[site == s].tolist() for s in range(net.sites)]
         first = [lists.values[lists.offsets[:-1]] for lists in (c.holders, c.wanted)]
@@ -102,19 +102,16 @@ class Expansion:
         self._came: dict[int, Int64] = {}  # for each transfer of the plan between sites the last ones that it led to
 
     def plan(self, several_chunks: bool) -> tuple[Plan, Float64, Float64]:
-        """The plan, in ready-order, and float64[transfers] each, when they may start and how long they take at least if
-        they go as between sites.
+        """The plan, in ready-order, and float64[transfers] each: when transfers between sites start in the plan between
+        sites, and how long they take there; 0 for others.
 
         Args:
             several_chunks: whether a message may carry several chunks.
         """
         between = self._between
         for k in range(between.transfer_count):
-            sums = [int(between.src[k])] if self._is_summing(k) else []
-            for b in [*between.dst[k].tolist(), *sums]:
+            for b in [*between.dst[k].tolist(), *([int(between.src[k])] if self._is_summing(k) else [])]:
                 self._places[b, int(between.chunk[k])].due += 1
-            # a router may send on what has begun to come
-            self._start_s[k] = max([self._start_s[k], *self._start_s[between.depends[k]]])
         rows = np.arange(between.transfer_count)
         message = rows if between.message is None else between.message
         order = np.lexsort((rows, message, self._start_s)).tolist()
@@ -135,9 +132,7 @@ class Expansion:
         self._rows += len(chunks)
         return np.arange(self._rows - len(chunks), self._rows)
 
-    def _near(
-        self, chunks: Int64, src: int, dst: int, op: int, waits: list[Int64], forwards: bool = False
-    ) -> Int64:
+    def _near(self, chunks: Int64, src: int, dst: int, op: int, waits: list[Int64], forwards: bool = False) -> Int64:
         """The same inside a site."""
         (route,) = self._ways(np.array([[src, dst]]))
         if not route:
@@ -150,46 +145,49 @@ class Expansion:
     def _go(self, rows: list[int]) -> None:
         """A message of the plan between sites: one for each pair of doors."""
         between = self._between
-        first = rows[0]
-        a, goals, op = int(between.src[first]), between.dst[first].tolist(), int(between.op[first])
-        by_doors: dict[tuple[int, ...], list[int]] = defaultdict(list)
+        a, goals = int(between.src[rows[0]]), between.dst[rows[0]].tolist()
+        by_doors: dict[tuple[bool, tuple[int, ...]], list[tuple[int, list[Int64]]]] = defaultdict(list)
         for k in rows:
             src = self._leaves_at(k)
-            by_doors[src, *(self._enters_at(k, b, src) for b in goals)].append(k)
-        for (src, *dst), members in by_doors.items():
-            route = self._real_route(between.route[first].tolist(), dict(zip([a, *goals], [src, *dst], strict=True)))
-            waits, apart = zip(*(self._awaited(k, src) for k in members), strict=True)
-            chunks = [self._own[between.chunk[k]] for k in members]
-            none = [np.full(len(own), NONE) for own in chunks]
-            together = [np.concatenate([w[i] if i < len(w) else n for w, n in zip(waits, none, strict=True)])
-                        for i in range(max(map(len, waits)))]  # fmt: skip
-            every = np.concatenate(chunks)
-            between_s = float(self._start_s[first]), float(self._seconds[first]) * len(members) / len(rows)
-            made = self._send(every, src, dst, route, op, together, apart[0], between_s)
-            busy_s = self._c.chunk_bytes[every].sum() / self._topology.bandwidth[route] + self._topology.message_s[route]
-            self._free_s[route] = max(self._start_s[first], self._free_s[route].max()) + busy_s
-            way = self._way(first)
-            self._carries[route] = way[0] if way else -1
-            for k, come in zip(members, np.split(made, np.cumsum([*map(len, chunks)])[:-1]), strict=True):
-                self._came[k] = come
-                if self._is_summing(k) and a < self._net.sites:
+            doors = src, *(self._enters_at(k, b, src) for b in goals)
+            waits, apart = self._awaited(k, src)
+            by_doors[apart, doors].append((k, waits))
+        for (apart, (src, *dst)), members in by_doors.items():
+            route = self._real_route(between.route[rows[0]].tolist(), dict(zip([a, *goals], [src, *dst], strict=True)))
+            op, chunks = int(between.op[rows[0]]), [self._own[between.chunk[k]] for k, _ in members]
+            waits = [
+                np.concatenate(
+                    [w[i] if i < len(w) else np.full(len(own), NONE) for (_, w), own in zip(members, chunks)]
+                )
+                for i in range(max(len(w) for _, w in members))
+            ]
+            every, share = np.concatenate(chunks), len(members) / len(rows)
+            times_s = float(self._start_s[rows[0]]), float(self._seconds[rows[0]]) * share
+            made = self._send(every, src, dst, route, op, waits, apart, times_s)
+            self._use(route, every, rows[0])
+            for (k, _), came in zip(members, np.split(made, np.cumsum([*map(len, chunks)])[:-1]), strict=True):
+                self._came[k] = came
+                if self._is_summing(k):
                     self._passed(a, int(between.chunk[k]))
                 for b, node in zip(goals, dst, strict=True):
                     self._arrived(k, b, node)
 
+    def _use(self, route: list[int], chunks: Int64, k: int) -> None:
+        """Note that chunks go over links, for a transfer between sites."""
+        size = self._c.chunk_bytes[chunks].sum()
+        busy_s = size / self._topology.bandwidth[route] + self._topology.message_s[route]
+        self._free_s[route] = max(self._start_s[k], self._free_s[route].max()) + busy_s
+        self._serves[route] = next(iter(self._way(k)), NONE)
+
     def _leaves_at(self, k: int) -> int:
-        """The door by which a transfer between sites leaves: one that has the chunk, of those with the least to do."""
+        """The door by which a transfer between sites leaves."""
         a, chunk = int(self._between.src[k]), int(self._between.chunk[k])
-        if a >= self._net.sites:
-            return int(self._net.node[a])
         place, doors = self._places[a, chunk], self._doors(int(self._between.route[k][0]), leaves=True)
         has = [place.gateway] if self._is_summing(k) else place.at or self._holder[self._own[chunk]]
         return self._soonest(doors, k, lambda v: (v not in has, v not in self._ranks[a]))
 
     def _enters_at(self, k: int, b: int, src: int) -> int:
-        """The door by which it enters a site, of those with the least to do."""
-        if b >= self._net.sites:
-            return int(self._net.node[b])
+        """The door by which it enters a site."""
         net, topology = self._net.topology, self._topology
         last = next(link for link in self._between.route[k].tolist() if net.dst[link] == b)
         doors = self._doors(last, leaves=False)
@@ -199,23 +197,23 @@ class Expansion:
         return self._soonest(doors, k, lambda v: (v != gateway, v not in self._ranks[b]))
 
     def _soonest(self, doors: dict[int, int], k: int, worse: Callable[[int], tuple[bool, ...]]) -> int:
-        """The door by which a transfer between sites is through first; of several one that serves its way already."""
+        """The door by which a transfer between sites is through first; of several alike one that serves its way already.
+        So transfers by other ways need not wait."""
         way = self._way(k)
-        ready_s = max([self._start_s[k], *(self._free_s[e] for e in way)])
+        ready_s = max([self._start_s[k], *self._free_s[way]])
         size = self._c.chunk_bytes[self._own[self._between.chunk[k]]].sum()
 
-        def key(v: int) -> tuple[float | bool, ...]:
-            door = doors[v]
-            takes_s = max(self._seconds[k], size / self._topology.bandwidth[door])
-            return max(self._free_s[door], ready_s) + takes_s, self._carries[door] != (way[0] if way else -1), *worse(v)
+        def rank(v: int) -> tuple[float | bool, ...]:
+            takes_s = max(self._seconds[k], size / self._topology.bandwidth[doors[v]])
+            through_s = max(self._free_s[doors[v]], ready_s) + takes_s
+            return through_s, self._serves[doors[v]] != next(iter(way), NONE), *worse(v)
 
-        return min(doors, key=key)
+        return min(doors, key=rank)
 
     def _way(self, k: int) -> list[int]:
         """The real links of a transfer between sites that have no door at an end."""
-        net = self._net
-        inner = [e for e in self._between.route[k].tolist() if net.inner[e]]
-        return [int(net.links[e][0]) for e in inner]
+        links = self._between.route[k]
+        return [int(self._net.links[e][0]) for e in links[self._net.inner[links]].tolist()]
 
     def _doors(self, link: int, leaves: bool) -> dict[int, int]:
         """The nodes of a site at its end of a link between sites, and a real link of each."""
@@ -241,21 +239,17 @@ class Expansion:
         between = self._between
         a, chunk = int(between.src[k]), int(between.chunk[k])
         place = self._places[a, chunk]
-        forwards = between.forwards is not None and bool(between.forwards[k])
         before = [j for j in between.depends[k].tolist() if between.chunk[j] == chunk and a in between.dst[j]]
         waits = [self._came[j] for j in before]
-        if a >= self._net.sites:
-            return waits, forwards
+        if self._c.reduces and place.gateway < 0:
+            self._gather(a, chunk, src)
         if not self._is_summing(k):
-            if self._c.reduces and not place.at:  # whole, though other transfers of parts have still to leave
-                if place.gateway < 0:
-                    self._gather(a, chunk, src)
+            if self._c.reduces and not place.at:  # the sum is whole, though parts of it have still to leave
                 place.at[place.gateway] = [*waits, *place.gave]
             if src not in place.at:
                 self._bring(a, chunk, src)
             return place.at[src], False
-        if place.gateway < 0:
-            self._gather(a, chunk, src)
+        forwards = between.forwards is not None and bool(between.forwards[k])
         if not forwards and not any(between.op[j] == COPY for j in before):
             waits += place.gave
         if src == place.gateway:
@@ -266,24 +260,22 @@ class Expansion:
 
     def _arrived(self, k: int, b: int, node: int) -> None:
         """What a chunk leads to in a site where it has come from another one."""
-        chunk, op, rows = int(self._between.chunk[k]), int(self._between.op[k]), self._came[k]
+        chunk, rows = int(self._between.chunk[k]), self._came[k]
         place, own = self._places[b, chunk], self._own[chunk]
-        if b >= self._net.sites:
-            return
-        if op == COPY:
+        if not self._is_summing(k):
             place.due -= 1
             place.at[node] = [rows]
             if self._c.traits.pieces == "pair":
                 self._hand_out(chunk, node, b)
             else:
                 self._spread(chunk, node, b)
-        else:
-            if place.gateway < 0:
-                self._gather(b, chunk, node)
-            if node != place.gateway:
-                self._came[k] = rows = self._near(own, node, place.gateway, REDUCE, [rows], True)
-            place.came.append(rows)
-            self._passed(b, chunk)
+            return
+        if place.gateway < 0:
+            self._gather(b, chunk, node)
+        if node != place.gateway:
+            self._came[k] = rows = self._near(own, node, place.gateway, REDUCE, [rows], True)
+        place.came.append(rows)
+        self._passed(b, chunk)
 
     def _passed(self, site: int, chunk: int) -> None:
         """A part of a sum has come to a site or has left it: the last one makes the sum whole there."""

@@ -1,24 +1,27 @@
 """by-sites: a plan between sites, each as if it were one accelerator, and what it leads to inside them.
 
-Between sites links are few and slow, and inside them many and fast. So who sends what to which site when is decided on
-a network with an accelerator for each site, by any other planner. That takes as much as for so few ranks, however many
-each site has.
+Between sites links are few and slow, and inside them many and fast. So who sends what to which site is planned on a
+network with an accelerator for each site, by any other planner (:mod:`.contraction`). That takes as much as for so few
+ranks, however many each site has, and what all ranks of a site have crosses in one message. Then each transfer becomes
+one between two accelerators of these sites, and others bring to it what it carries and spread it (:mod:`.expansion`).
+Chunks are cut in 2, 4, 8 and so on parts while the plan ends sooner by that, as sites work on one part while the next
+one crosses. ReduceScatter and Reduce are the plan for their mirror backwards in time.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
 from ...model.arrays import Float64, Int64
 from ...model.collective import Collective, Workload, make_collective
-from ...model.errors import StrettoError, Unsupported
+from ...model.errors import StrettoError
 from ...model.messages import message_count, messages_of
-from ...model.plan import Plan, make_plan
+from ...model.plan import Plan
 from ...model.symmetric import SymmetricPlan
-from ...model.timeline import Timeline
-from ...model.topology import ROUTER, SWITCH, Topology
+from ...model.topology import SWITCH, Topology
 from ...schedule.backwards import backwards
 from ...schedule.best import best, completion_s
 from ...schedule.effort import Budget
@@ -32,61 +35,68 @@ from ..fixed.servers import server_labels
 from ..run import plan_by
 from .contraction import Contraction, cut_alike
 from .expansion import Expansion, Tree, binomial, star
+from .parts import Crossing
+
+APART = 10.0
+"""Times the longest latency inside a site that there are between any two from which sites are far apart: then ``auto``
+asks the planner, and servers that are less far apart are no sites."""
 
 EFFORT_SHARE = 0.5
 """Share of what is left of the effort for the plan between sites."""
 
-MESSAGE_STEPS = 80.0
-"""Steps of effort (:mod:`stretto.schedule.effort`) that a message of the plan takes, about."""
-
-APART = 10.0
-"""Times the longest latency inside a site that there are between sites where ``auto`` asks the planner."""
+FIRST_STEPS, DELIVERY_STEPS, MESSAGE_STEPS = 100_000.0, 2.0, 80.0
+"""Steps (:mod:`stretto.schedule.effort`) of the plan between sites, and for each delivery and message of all ranks."""
 
 GAIN = 0.005
 """Share of the completion that twice as many parts must gain for these to be cut in two again."""
 
 MOST_LISTED = 4_000
-"""Messages of a list schedule, at most: where many share links it takes long."""
+"""Messages of which a list schedule is tried, at most: where many share links it takes long."""
 
 ROUNDS = 3
-"""Rounds of justification, at most."""
+"""Rounds of justification of a list schedule, at most."""
 
 OPTIONS = (Option("planner", str, "auto", "what plans between sites: PLANNER[+REFINER...]"),)
 
 
-def _labels(topology: Topology, c: Collective, apart: float = 0.0) -> list[Int64]:
-    """int64[nodes] each: the site of every node, for each way to see sites.
-
-    Args:
-        apart: times the longest latency inside a site that there are from any site to another, at least.
-    """
-    work = float(len(topology.accelerators)) * topology.link_count
-    network = build_network(topology.delayed, float(c.size_bytes), True, work)
+@lru_cache(4)
+def _sites(topology: Topology, c: Collective) -> list[tuple[Int64, float]]:
+    """int64[nodes], the site of every node, for each way to see sites, and how many times the longest latency inside
+    them there are between any two at least."""
+    network = build_network(
+        topology.delayed, float(c.size_bytes), True, len(topology.accelerators) * topology.link_count
+    )
     found = []
     for label in server_labels(topology, network, c.ranks):
         inside = label[network.src] == label[network.dst]
-        if network.latency_s[~inside].min(initial=np.inf) >= apart * network.latency_s[inside].max(initial=0.0):
-            found.append(label)
+        between_s, inside_s = network.latency_s[~inside].min(initial=np.inf), network.latency_s[inside].max(initial=0.0)
+        found.append((label, float(between_s / inside_s) if inside_s else np.inf))
     return found
+
+
+def _refusal(topology: Topology, workload: Workload) -> str | None:
+    c, *others = workload.collectives
+    if topology.planes:
+        return over_links(topology, workload)
+    if others:
+        return "it plans one collective at a time"
+    if not topology.store_and_forward[topology.accelerators].all():
+        return "routes pass through its accelerators"
+    return None if _sites(topology, c) else "its ranks are not in several sites or servers"
 
 
 def _is_asked(request: Request) -> bool:
     """Whether sites are so far apart that what happens inside them takes little time."""
-    c = request.workload.collectives[0]
-    return not request.topology.planes and bool(_labels(request.topology, c, APART))
-
-
-def _refusal(topology: Topology, workload: Workload) -> str | None:
-    reason = over_links(topology, workload)
-    if reason is None and len(workload.collectives) > 1:
-        reason = "it plans one collective at a time"
-    if reason is None and not _labels(topology, workload.collectives[0]):
-        reason = "its ranks are not in several sites or servers"
-    return reason
+    c, *others = request.workload.collectives
+    return (
+        not others and not request.topology.planes and any(apart >= APART for _, apart in _sites(request.topology, c))
+    )
 
 
 def _steps(request: Request) -> float:
-    return 100_000.0 + 2.0 * request.deliveries
+    """Steps that it takes, about. Each rank sends to some that are as many as those of its site."""
+    ranks = len(request.workload.collectives[0].ranks)
+    return FIRST_STEPS + DELIVERY_STEPS * request.deliveries + MESSAGE_STEPS * ranks**2 / 4
 
 
 @register(
@@ -97,145 +107,104 @@ def _steps(request: Request) -> float:
     options=OPTIONS,
     messages=True,
     cuts=True,
-    compares=True,
     serves=_refusal,
     auto=Candidate(_steps, leads=True, few_messages=True, asked=_is_asked),
 )
 def by_sites(request: Request, *, planner: str = "auto") -> Plan:
-    """Plans between sites as if each were one accelerator.
+    """Plans between sites, each as if it were one accelerator, then inside them.
 
     Args:
         planner: what plans between sites.
     Returns:
-        A plan in ready-order.
+        A timed plan. Its ``meta`` has ``between``, the planner between sites; ``sites``, how many there are;
+        ``inside``, how ranks spread what comes; and ``parts``, of each chunk of the plan between sites.
+    Raises:
+        Unsupported: ranks of a site are not joined, or no planner serves the network of sites.
     """
-    topology, (c,) = request.topology, request.workload.collectives
-    if c.reduces and not c.traits.reduces_to_all:
-        return _backwards(request, planner)
-    plans: list[Plan] = []
-    refusal: StrettoError | None = None
-    for label in _labels(topology, c):
+    (c,) = request.workload.collectives
+    mirror = c.traits.mirror
+    if c.reduces and not c.traits.reduces_to_all and mirror is not None:
+        return _mirrored(request, mirror, planner)
+    plans, refusals = list[Plan](), list[StrettoError]()
+    sites = _sites(request.topology, c)
+    for label, _ in [each for each in sites if each[1] >= APART] or sites:
         try:
-            plans.extend(_of_sites(label, request, planner))
-        except StrettoError as error:
-            refusal = error
+            plans += _plans(label, request, planner)
+        except StrettoError as refusal:
+            refusals.append(refusal)
     if not plans:
-        raise refusal or Unsupported("by-sites found no sites")
+        raise refusals[-1]
     return best(plans)
 
 
-def _backwards(request: Request, planner: str) -> Plan:
+def _mirrored(request: Request, kind: str, planner: str) -> Plan:
+    """Sums as the copies of the mirrored kind over links that are turned round, backwards in time."""
     topology, (c,) = request.topology, request.workload.collectives
-    turned = replace(
-        topology, src=topology.dst, dst=topology.src, replicates=np.zeros(topology.node_count, dtype=np.bool_),
-        kind=np.where(topology.forwarding == ROUTER, SWITCH, topology.kind).astype(np.int8),
-    )
-    mirror = make_collective(c.traits.mirror, topology, c.size_bytes, ranks=c.ranks.tolist(), root=max(c.root, 0))
-    plan = by_sites(replace(request, topology=turned, workload=Workload((mirror,))), planner=planner)
-    (m,) = plan.workload.collectives
-    fine = replace(c, chunk_piece=m.chunk_piece, chunk_offset=m.chunk_offset, chunk_bytes=m.chunk_bytes)
-    return backwards(plan, topology, Workload((fine,))).noted(plan.meta)
+    none = np.zeros(topology.node_count, dtype=np.bool_)
+    passed = np.where(topology.is_accelerator, topology.kind, SWITCH).astype(np.int8)
+    turned = replace(topology, src=topology.dst, dst=topology.src, kind=passed, replicates=none, reduces=none)
+    copied = make_collective(kind, topology, c.size_bytes, ranks=c.ranks.tolist(), root=max(c.root, 0))
+    plan = by_sites(replace(request, topology=turned, workload=Workload((copied,))), planner=planner)
+    (cut,) = plan.workload.collectives
+    summed = replace(c, chunk_piece=cut.chunk_piece, chunk_offset=cut.chunk_offset, chunk_bytes=cut.chunk_bytes)
+    return backwards(plan, topology, Workload((summed,))).noted(plan.meta)
 
 
-def _of_sites(label: Int64, request: Request, planner: str) -> list[Plan]:
+def _plans(label: Int64, request: Request, planner: str) -> list[Plan]:
+    """Plans with the same plan between sites, in more and more parts."""
     topology, (c,) = request.topology, request.workload.collectives
     net = Contraction.of(topology, label)
     workload, of = net.workload(c)
-    own = replace(request, topology=net.topology, workload=workload, budget=request.budget.share(EFFORT_SHARE), target=None, kept=None, progress=None)
+    share = request.budget.share(EFFORT_SHARE)
+    own = replace(
+        request, topology=net.topology, workload=workload, budget=share, target=None, kept=None, progress=None
+    )
     between = plan_by(planner, own)
     between = between.expand() if isinstance(between, SymmetricPlan) else between
-
-    budget = request.budget.with_costs(COSTS)
+    budget, ways = request.budget.with_costs(COSTS), ways_of(topology).between
 
     def made(parts: int, tree: Tree) -> Plan:
-        finer, start_s, seconds = in_parts(between, parts)
-        fine, chunks = cut_alike(c, finer.workload.collectives[0], of)
-        made = Expansion(net, topology, fine, finer, start_s, seconds, chunks, ways_of(topology).between, tree)
-        plan = _scheduled(*made.plan(request.several_chunks), budget)
+        crossing = Crossing.of(between).in_parts(parts)
+        fine, chunks = cut_alike(c, crossing.plan.workload.collectives[0], of)
+        plan = _timed(
+            *Expansion(net, topology, fine, crossing, chunks, ways, tree).plan(request.several_chunks), budget
+        )
         budget.charge(MESSAGE_STEPS * message_count(plan))
-        return plan.noted({"between": between.meta.get("chosen", planner), "sites": net.sites, "tree": f"{tree.__name__} {parts}"})
+        facts = {"between": between.meta.get("chosen", planner), "sites": net.sites}
+        return plan.noted({**facts, "inside": tree.__name__, "parts": parts})
 
-    tried: list[Plan] = []
-    parts = 1
-    steps = 0.0
-    while not tried or (_gains(tried) and parts * steps <= budget.left):
-        try:
-            tried.append(made(parts, star))
-        except Unsupported:
-            if not tried:
-                raise
-            break
-        steps = MESSAGE_STEPS * message_count(tried[-1]) / parts
+    plans, parts = [made(1, star)], 1
+    while len(plans) == 1 or completion_s(plans[-1]) < (1 - GAIN) * completion_s(plans[-2]):
         parts *= 2
-    fewest = 1 << tried.index(best(tried))
-    if fewest * steps <= budget.left:
-        tried.append(made(fewest, binomial))
-    return tried
+        if 2 * MESSAGE_STEPS * message_count(plans[-1]) > budget.left or between.workload.chunk_bytes.min() < parts:
+            break
+        plans.append(made(parts, star))
+    fewest = best(plans)
+    if MESSAGE_STEPS * message_count(fewest) <= budget.left:
+        plans.append(made(fewest.meta["parts"], binomial))
+    return plans
 
 
-def _gains(plans: list[Plan]) -> bool:
-    """Whether finer parts may be better: the finest so far gained ``GAIN`` at least."""
-    return len(plans) == 1 or completion_s(plans[-1]) < (1 - GAIN) * completion_s(plans[-2])
-
-
-def _scheduled(plan: Plan, start_s: Float64, seconds: Float64, budget: Budget) -> Plan:
-    """A plan with times: those that it has between sites, or those of a list schedule.
+def _timed(plan: Plan, start_s: Float64, seconds: Float64, budget: Budget) -> Plan:
+    """A plan with times: those that its transfers have between sites, or those of a list schedule.
 
     Args:
-        start_s, seconds: of each transfer, by the plan between sites.
+        plan: in ready-order.
+        start_s, seconds: float64[transfers], when each may start and how long it takes at least, by the plan between
+            sites.
     """
     messages, rows = messages_of(plan), np.arange(plan.transfer_count)
     sent, first, of = (plan, rows, rows) if messages is None else (messages.merged, messages.first, messages.of)
     least = plan.topology.route_s(sent.route, sent.size_bytes)
-    problem = replace(SchedulingProblem.of(sent, np.arange(len(least))))
 
-    def timed(start_s: Float64, seconds: Float64) -> Plan:
+    def starting(start_s: Float64, seconds: Float64) -> Plan:
         start_s = simulate(settled(sent, start_s, seconds)).start_s
         return replace(plan, sharing="timed", start_s=start_s[of], finish_s=ends(start_s, seconds)[of])
 
-    plans = [timed(start_s[first], np.maximum(seconds[first], least))]
+    plans = [starting(start_s[first], np.maximum(seconds[first], least))]
     if len(least) <= MOST_LISTED:
-        free_s = np.zeros(len(least))
-        start_s = problem.list_schedule(np.arange(len(least)), free_s, budget)
-        plans.append(timed(problem.justified(start_s, free_s, 0.0, Limits(ROUNDS, budget)), least))
+        every, free_s = np.arange(len(least)), np.zeros(len(least))
+        problem = SchedulingProblem.of(sent, every)
+        listed_s = problem.list_schedule(every, free_s, budget)
+        plans.append(starting(problem.justified(listed_s, free_s, 0.0, Limits(ROUNDS, budget)), least))
     return best(plans)
-
-
-def in_parts(plan: Plan, parts: int) -> tuple[Plan, Float64, Float64]:
-    """A plan with every chunk cut into parts, each of which goes as the chunk did, and when each transfer may start.
-
-    Raises:
-        Unsupported: some chunk is too small.
-    """
-    line, count, (c,) = simulate(plan), plan.transfer_count, plan.workload.collectives
-    if parts == 1:
-        return plan, line.start_s, line.finish_s - line.start_s
-    if c.chunk_bytes.min() < parts:
-        raise Unsupported("by-sites cuts chunks of no bytes")
-    each, part = (of.ravel() for of in np.indices((count, parts)))
-    chunk, place = (of.ravel() for of in np.indices((c.chunk_count, parts)))
-    edge = [c.chunk_bytes[chunk] * (place + k) // parts for k in (0, 1)]
-    fine = replace(
-        c, chunk_piece=c.chunk_piece[chunk], chunk_offset=c.chunk_offset[chunk] + edge[0], chunk_bytes=edge[1] - edge[0]
-    )
-    waits = plan.depends.take(each)
-    waits = waits.with_values(waits.values * parts + part[waits.owners])
-    made = make_plan(
-        plan.topology, Workload((fine,)), "ready-order", chunk=plan.chunk[each].astype(np.int64) * parts + part,
-        src=plan.src[each], op=plan.op[each], dst=plan.dst.take(each), route=plan.route.take(each), depends=waits,
-        forwards=None if plan.forwards is None else plan.forwards[each], meta=plan.meta,
-    )  # fmt: skip
-    return made, _starts_in_parts(plan, line, parts), np.repeat((line.finish_s - line.start_s) / parts, parts)
-
-
-def _starts_in_parts(plan: Plan, line: Timeline, parts: int) -> Float64:
-    """When the parts of each transfer start if they follow each other, and wait for links as the whole did."""
-    start_s, each_s = np.zeros((plan.transfer_count, parts)), (line.finish_s - line.start_s) / parts
-    last_s = line.arrival_s[plan.dst.offsets[1:] - 1]
-    behind = np.arange(parts)
-    for k in range(plan.transfer_count):
-        waits = plan.depends[k]
-        came_s = (start_s[waits] + (each_s + last_s - line.finish_s)[waits, None]).max(axis=0, initial=0.0)
-        came_s += line.start_s[k] - last_s[waits].max(initial=0.0)
-        start_s[k] = np.maximum.accumulate(came_s - behind * each_s[k]) + behind * each_s[k]
-    return start_s.ravel()
