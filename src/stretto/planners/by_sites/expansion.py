@@ -197,7 +197,7 @@ class Expansion:
         return self._soonest(doors, k, lambda v: (v != gateway, v not in self._ranks[b]))
 
     def _soonest(self, doors: dict[int, int], k: int, worse: Callable[[int], tuple[bool, ...]]) -> int:
-        """The door by which a transfer between sites is through first; of several alike one that serves its way already.
+        """The door by which a transfer between sites is through first; of several alike one that its way used last.
         So transfers by other ways need not wait."""
         way = self._way(k)
         ready_s = max([self._start_s[k], *self._free_s[way]])
