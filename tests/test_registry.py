@@ -188,6 +188,7 @@ def test_these_planners_are_asked_by_default():
         "greedy",
         "paths",
         "bundles",
+        "by-sites",
         "contributions",
         "switch-trees",
         "by-dimension",
