@@ -99,7 +99,7 @@ class Expansion:
         first = [lists.values[lists.offsets[:-1]] for lists in (c.holders, c.wanted)]
         self._holder, self._receiver = (c.ranks[ranks[c.chunk_piece]] for ranks in first)
         self._places: dict[tuple[int, int], _Place] = defaultdict(_Place)
-        self._came: dict[int, Int64] = {}  # for each transfer of the plan between sites the last ones that it led to
+        self._came: dict[tuple[int, int], Int64] = {}  # by transfer between sites and receiver: the last that it led to
 
     def plan(self, several_chunks: bool) -> tuple[Plan, Float64, Float64]:
         """The plan, in ready-order, and float64[transfers] each: when transfers between sites start in the plan between
@@ -166,11 +166,10 @@ class Expansion:
             made = self._send(every, src, dst, route, op, waits, apart, times_s)
             self._use(route, every, rows[0])
             for (k, _), came in zip(members, np.split(made, np.cumsum([*map(len, chunks)])[:-1]), strict=True):
-                self._came[k] = came
                 if self._is_summing(k):
                     self._passed(a, int(between.chunk[k]))
                 for b, node in zip(goals, dst, strict=True):
-                    self._arrived(k, b, node)
+                    self._arrived(k, b, node, came)
 
     def _use(self, route: list[int], chunks: Int64, k: int) -> None:
         """Note that chunks go over links, for a transfer between sites."""
@@ -188,11 +187,10 @@ class Expansion:
 
     def _enters_at(self, k: int, b: int, src: int) -> int:
         """The door by which it enters a site."""
-        net, topology = self._net.topology, self._topology
+        net = self._net.topology
         last = next(link for link in self._between.route[k].tolist() if net.dst[link] == b)
-        doors = self._doors(last, leaves=False)
-        if net.src[last] < self._net.sites:  # straight from site to site
-            doors = {v: e for v, e in doors.items() if topology.src[e] == src}
+        straight = net.src[last] < self._net.sites  # from site to site
+        doors = self._doors(last, leaves=False, src=src if straight else None)
         gateway = self._places[b, int(self._between.chunk[k])].gateway
         return self._soonest(doors, k, lambda v: (v != gateway, v not in self._ranks[b]))
 
@@ -215,9 +213,10 @@ class Expansion:
         links = self._between.route[k]
         return [int(self._net.links[e][0]) for e in links[self._net.inner[links]].tolist()]
 
-    def _doors(self, link: int, leaves: bool) -> dict[int, int]:
-        """The nodes of a site at its end of a link between sites, and a real link of each."""
+    def _doors(self, link: int, leaves: bool, src: int | None = None) -> dict[int, int]:
+        """The nodes of a site at its end of a link between sites, and a real link of each: from ``src`` if given."""
         real = self._net.links[link]
+        real = real if src is None else real[self._topology.src[real] == src]
         ends = (self._topology.src if leaves else self._topology.dst)[real]
         return dict(zip(ends.tolist(), real.tolist(), strict=True))
 
@@ -240,7 +239,7 @@ class Expansion:
         a, chunk = int(between.src[k]), int(between.chunk[k])
         place = self._places[a, chunk]
         before = [j for j in between.depends[k].tolist() if between.chunk[j] == chunk and a in between.dst[j]]
-        waits = [self._came[j] for j in before]
+        waits = [self._came[j, a] for j in before]
         if self._c.reduces and place.gateway < 0:
             self._gather(a, chunk, src)
         if not self._is_summing(k):
@@ -258,9 +257,10 @@ class Expansion:
         place.left.setdefault(src, []).append(sent)
         return [sent], True
 
-    def _arrived(self, k: int, b: int, node: int) -> None:
+    def _arrived(self, k: int, b: int, node: int, rows: Int64) -> None:
         """What a chunk leads to in a site where it has come from another one."""
-        chunk, rows = int(self._between.chunk[k]), self._came[k]
+        chunk = int(self._between.chunk[k])
+        self._came[k, b] = rows
         place, own = self._places[b, chunk], self._own[chunk]
         if not self._is_summing(k):
             place.due -= 1
@@ -273,7 +273,7 @@ class Expansion:
         if place.gateway < 0:
             self._gather(b, chunk, node)
         if node != place.gateway:
-            self._came[k] = rows = self._near(own, node, place.gateway, REDUCE, [rows], True)
+            self._came[k, b] = rows = self._near(own, node, place.gateway, REDUCE, [rows], True)
         place.came.append(rows)
         self._passed(b, chunk)
 

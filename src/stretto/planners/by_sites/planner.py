@@ -123,11 +123,17 @@ def by_sites(request: Request, *, planner: str = "auto") -> Plan:
     """
     (c,) = request.workload.collectives
     mirror = c.traits.mirror
-    if c.reduces and not c.traits.reduces_to_all and mirror is not None:
-        return _mirrored(request, mirror, planner)
-    plans, refusals = list[Plan](), list[StrettoError]()
     sites = _sites(request.topology, c)
-    for label, _ in [each for each in sites if each[1] >= APART] or sites:
+    labels = [label for label, apart in sites if apart >= APART] or [label for label, _ in sites]
+    if c.reduces and not c.traits.reduces_to_all and mirror is not None:
+        return _mirrored(labels, request, mirror, planner)
+    return _best(labels, request, planner)
+
+
+def _best(labels: list[Int64], request: Request, planner: str) -> Plan:
+    """The plan that ends first, of those for each way to see sites."""
+    plans, refusals = list[Plan](), list[StrettoError]()
+    for label in labels:
         try:
             plans += _plans(label, request, planner)
         except StrettoError as refusal:
@@ -137,14 +143,14 @@ def by_sites(request: Request, *, planner: str = "auto") -> Plan:
     return best(plans)
 
 
-def _mirrored(request: Request, kind: str, planner: str) -> Plan:
+def _mirrored(labels: list[Int64], request: Request, kind: str, planner: str) -> Plan:
     """Sums as the copies of the mirrored kind over links that are turned round, backwards in time."""
     topology, (c,) = request.topology, request.workload.collectives
     none = np.zeros(topology.node_count, dtype=np.bool_)
     passed = np.where(topology.is_accelerator, topology.kind, SWITCH).astype(np.int8)
     turned = replace(topology, src=topology.dst, dst=topology.src, kind=passed, replicates=none, reduces=none)
     copied = make_collective(kind, topology, c.size_bytes, ranks=c.ranks.tolist(), root=max(c.root, 0))
-    plan = by_sites(replace(request, topology=turned, workload=Workload((copied,))), planner=planner)
+    plan = _best(labels, replace(request, topology=turned, workload=Workload((copied,))), planner)
     (cut,) = plan.workload.collectives
     summed = replace(c, chunk_piece=cut.chunk_piece, chunk_offset=cut.chunk_offset, chunk_bytes=cut.chunk_bytes)
     return backwards(plan, topology, Workload((summed,))).noted(plan.meta)
