@@ -39,8 +39,9 @@ def backwards(plan: Plan, topology: Topology, workload: Workload) -> Plan:
     messages = messages_of(turned)
     sent = turned if messages is None else messages.merged
     of = np.arange(len(rows)) if messages is None else messages.of
-    start_s = np.zeros(sent.transfer_count)
+    start_s, seconds = np.zeros(sent.transfer_count), topology.route_s(sent.route, sent.size_bytes)
     start_s[of] = np.maximum(line.arrival_s.max() - line.arrival_s[rows], 0.0)
-    timed = settled(sent, start_s, topology.route_s(sent.route, sent.size_bytes))
+    seconds[of] = np.maximum(seconds[of], (line.finish_s - line.start_s)[rows])
+    timed = settled(sent, start_s, seconds)
     assert timed.start_s is not None and timed.finish_s is not None, "settled"
     return replace(turned, sharing="timed", start_s=timed.start_s[of], finish_s=timed.finish_s[of])
