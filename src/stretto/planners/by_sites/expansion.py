@@ -263,12 +263,11 @@ class Expansion:
         self._came[k, b] = rows
         place, own = self._places[b, chunk], self._own[chunk]
         if not self._is_summing(k):
-            place.due -= 1
             place.at[node] = [rows]
             if self._c.traits.pieces == "pair":
                 self._hand_out(chunk, node, b)
             else:
-                self._spread(chunk, node, b)
+                self._passed(b, chunk)
             return
         if place.gateway < 0:
             self._gather(b, chunk, node)
@@ -278,12 +277,13 @@ class Expansion:
         self._passed(b, chunk)
 
     def _passed(self, site: int, chunk: int) -> None:
-        """A part of a sum has come to a site or has left it: the last one makes the sum whole there."""
+        """A chunk has come to a site, or a part of it has left it: after the last time its ranks get what is whole."""
         place = self._places[site, chunk]
         place.due -= 1
-        if not place.due and not place.at:
-            place.at[place.gateway] = [*place.came, *place.gave]
-            self._spread(chunk, place.gateway, site)
+        if not place.due:
+            if not place.at:
+                place.at[place.gateway] = [*place.came, *place.gave]
+            self._spread(chunk, next(iter(place.at)), site)
 
     # --- inside sites ---------------------------------------------------------------------------
 
@@ -298,12 +298,13 @@ class Expansion:
         place.gave = came[0]
 
     def _spread(self, chunk: int, source: int, site: int) -> None:
-        """A chunk goes from a node that has it to all ranks of its site."""
+        """A chunk goes from a node that has it to all ranks of its site that have not."""
         place = self._places[site, chunk]
         members = [source, *(v for v in self._ranks[site] if v != source)]
         for by, to in self._tree(len(members)):
-            waits = [*place.at[members[by]], *place.left.get(members[to], [])]
-            place.at[members[to]] = [self._near(self._own[chunk], members[by], members[to], COPY, waits)]
+            if members[to] not in place.at:
+                waits = [*place.at[members[by]], *place.left.get(members[to], [])]
+                place.at[members[to]] = [self._near(self._own[chunk], members[by], members[to], COPY, waits)]
 
     def _is_origin(self, site: int, chunk: int) -> bool:
         """Whether ranks of a site hold a chunk that is no sum at first."""
@@ -311,10 +312,11 @@ class Expansion:
 
     def _bring(self, site: int, chunk: int, node: int) -> None:
         """A chunk goes to a node of a site in which others have it."""
-        at, own = self._places[site, chunk].at, self._own[chunk]
+        place, own = self._places[site, chunk], self._own[chunk]
+        at = place.at
         if not self._is_origin(site, chunk):
             source = next(iter(at))
-            at[node] = [self._near(own, source, node, COPY, at[source])]
+            at[node] = [self._near(own, source, node, COPY, [*at[source], *place.left.get(node, [])])]
             return
         rows, holders = np.full(len(own), NONE), self._holder[own]
         for holder in dict.fromkeys(holders.tolist()):
