@@ -183,6 +183,10 @@ class Expansion:
         a, chunk = int(self._between.src[k]), int(self._between.chunk[k])
         place, doors = self._places[a, chunk], self._doors(int(self._between.route[k][0]), leaves=True)
         has = [place.gateway] if self._is_summing(k) else place.at or self._holder[self._own[chunk]]
+        if self._is_summing(k):  # where the whole sum is, a part of it may no longer come
+            doors = {v: e for v, e in doors.items() if v == place.gateway or v not in place.at}
+            if not doors:
+                raise Unsupported("by-sites: a part of a sum leaves a site after the sum, by the same accelerator")
         return self._soonest(doors, k, lambda v: (v not in has, v not in self._ranks[a]))
 
     def _enters_at(self, k: int, b: int, src: int) -> int:
