@@ -15,7 +15,7 @@ from itertools import groupby
 
 import numpy as np
 
-from ...model.arrays import Float64, Int64, Ragged
+from ...model.arrays import Float64, Int64, Ragged, distinct
 from ...model.collective import Collective, Workload
 from ...model.errors import Unsupported
 from ...model.plan import COPY, REDUCE, Plan, make_plan
@@ -361,13 +361,11 @@ class Expansion:
     def _made(self, several_chunks: bool) -> tuple[Plan, Float64, Float64]:
         topology, messages = self._topology, self._messages
         counts = np.array([len(m.chunks) for m in messages])
-        each, first = np.repeat(np.arange(len(messages)), counts), np.cumsum(counts) - counts
-        owner, value = [np.zeros(0, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
-        for m, begin in zip(messages, first.tolist(), strict=True):
-            for waits in m.waits:
-                owner.append(begin + np.flatnonzero(waits >= 0))
-                value.append(waits[waits >= 0])
-        pairs = np.unique(np.stack((np.concatenate(owner), np.concatenate(value))), axis=1)
+        each = np.repeat(np.arange(len(messages)), counts)
+        of = np.repeat(np.arange(len(messages)), [len(m.waits) for m in messages])
+        owner = Ragged.from_lengths(counts, np.arange(len(each))).take(of).values
+        value = np.concatenate([np.zeros(0, dtype=np.int64), *(waits for m in messages for waits in m.waits)])
+        pairs = distinct((owner * len(each) + value)[value != NONE])
         forwards = np.array([m.forwards for m in messages], dtype=np.int8)
         plan = make_plan(
             topology, Workload((self._c,)), "ready-order",
@@ -376,7 +374,7 @@ class Expansion:
             op=np.array([m.op for m in messages])[each],
             dst=Ragged.of([m.dst for m in messages]).take(each),
             route=Ragged.of([m.route for m in messages]).take(each),
-            depends=Ragged.grouped(pairs[0], pairs[1], len(each)),
+            depends=Ragged.grouped(pairs // len(each), pairs % len(each), len(each)),
             forwards=forwards[each] if forwards.any() else None,
             message=each if several_chunks and len(each) > len(messages) and topology.message_s.any() else None,
         )  # fmt: skip
