@@ -365,7 +365,7 @@ class Expansion:
         of = np.repeat(np.arange(len(messages)), [len(m.waits) for m in messages])
         owner = Ragged.from_lengths(counts, np.arange(len(each))).take(of).values
         value = np.concatenate([np.zeros(0, dtype=np.int64), *(waits for m in messages for waits in m.waits)])
-        pairs = distinct((owner * len(each) + value)[value != NONE])
+        pairs = distinct((owner.astype(np.int64) * len(each) + value)[value != NONE])
         forwards = np.array([m.forwards for m in messages], dtype=np.int8)
         plan = make_plan(
             topology, Workload((self._c,)), "ready-order",
