@@ -151,7 +151,7 @@ def cut_alike(c: Collective, between: Collective, of: Int64) -> tuple[Collective
     last = np.append(np.diff(owner) != 0, True)
     size = np.where(last, c.piece_bytes[owner], np.append(offset[1:], 0)) - offset
     if size.min() < 1:
-        raise Unsupported("by-sites cuts chunks of no bytes")
+        raise Unsupported("by-sites: pieces are too small for the chunks of the plan between sites; raise the size")
     return replace(c, chunk_piece=owner, chunk_offset=offset, chunk_bytes=size), Ragged.grouped(
         like[goes], np.flatnonzero(goes), between.chunk_count
     )

@@ -1,0 +1,131 @@
+"""Plans between sites, each as if it were one accelerator, and what they lead to inside them."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import InputError, Unsupported
+from stretto.model.messages import message_count, messages_of
+from stretto.model.plan import Plan
+from stretto.model.topology import ACCELERATOR, ROUTER, SWITCH, Topology, make_topology
+from stretto.planners import run_planner
+from stretto.topologies import load_topology
+from stretto.verify import verify
+
+KINDS = ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce")
+INSIDE, NIC, FAR = (100e9, 0.5e-6), (10e9, 1e-6), (5e9, 50e-6)
+
+
+def planned(net: Topology, kind: str, size: int, ranks=None, effort="quick", several_chunks=True, **options) -> Plan:
+    """The plan of by-sites, verified."""
+    work = Workload((make_collective(kind, net, size, ranks=ranks),))
+    plan = run_planner("by-sites", net, work, effort=effort, several_chunks=several_chunks, options=options)
+    verdict = verify(plan)
+    assert verdict.ok, verdict.finding
+    return plan
+
+
+def random_sites(seed: int) -> tuple[Topology, list[int]]:
+    """2 to 4 sites of 1 to 4 GPUs on a switch or joined directly, and two thirds of the GPUs, or all. Some GPUs of each are
+    joined to GPUs of other sites, to a switch or each site to a router of its own; messages cost in two of three."""
+    rng = np.random.default_rng(seed)
+    kinds: list[int] = [SWITCH]
+    links: dict[tuple[int, int], tuple[float, float]] = {}
+    sites, between = [], seed % 3
+
+    def join(a: int, b: int, link: tuple[float, float]) -> None:
+        links[a, b] = links[b, a] = link
+
+    for size in [2, *rng.integers(1, 5, int(rng.integers(1, 4))).tolist()]:
+        gpus = [*range(len(kinds), len(kinds) + size)]
+        kinds += [ACCELERATOR] * size + [SWITCH, ROUTER]
+        for a, b in product(gpus, gpus):
+            join(a, b if b > a and seed % 2 else gpus[-1] + 1, INSIDE)
+        for v in rng.permutation(gpus)[: int(rng.integers(1, 3))].tolist():
+            if between == 0:
+                join(v, 0, NIC)
+            elif between == 1:
+                join(v, gpus[-1] + 2, NIC)
+            for others in sites:
+                if between == 2:
+                    join(v, int(rng.choice(others)), FAR)
+                elif between == 1:
+                    join(gpus[-1] + 2, others[-1] + 2, FAR)
+        sites.append(gpus)
+    columns = [(a, b, *link) for (a, b), link in sorted(links.items())]
+    net = make_topology("sites", kinds, columns, message_s=[(0.0, 2e-6, 20e-6)[int(rng.integers(3))]] * len(columns))
+    kept = [gpus if seed % 4 == 0 else rng.permutation(gpus)[: max(1, 2 * len(gpus) // 3)] for gpus in sites]
+    return net, np.concatenate(kept).tolist()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", [6, 7, 8])
+def test_plans_on_random_sites(kind, seed):
+    net, ranks = random_sites(seed)
+    n = len(ranks)
+    for size, several_chunks in ((12 * n * n, True), (3001 * n * n, False)):
+        plan = planned(net, kind, size, ranks, several_chunks=several_chunks)
+        assert several_chunks or message_count(plan) == plan.transfer_count
+
+
+@pytest.mark.parametrize("seed", [39, 82, 99, 136])
+def test_parts_of_a_sum_leave_a_site_after_it_is_whole(seed):
+    """As greedy plans it."""
+    net, ranks = random_sites(seed)
+    planned(net, "allreduce", 500_000 * len(ranks), ranks, planner="greedy")
+
+
+def crossings(plan: Plan) -> list[tuple[int, int]]:
+    """The sites of the two ends of each message between sites, one for each receiver."""
+    site = np.unique(np.array(plan.topology.sites), return_inverse=True)[1].ravel()
+    messages = messages_of(plan)
+    sent = plan if messages is None else messages.merged
+    ends = zip(site[sent.src[sent.dst.owners]].tolist(), site[sent.dst.values].tolist(), strict=True)
+    return sorted((a, b) for a, b in ends if a != b)
+
+
+def test_follows_the_plan_between_sites():
+    """A ring of three sites: each sends to the next one only."""
+    plan = planned(load_topology("sites:3,4"), "allgather", 12_000, planner="ring")
+    assert (plan.meta["between"], plan.meta["sites"]) == ("ring", 3)
+    assert set(crossings(plan)) == {(0, 1), (1, 2), (2, 0)}
+
+
+def test_what_a_site_has_crosses_in_one_message():
+    plan = planned(load_topology("sites:3,4?message=20us"), "allgather", 12_000)
+    assert len(set(crossings(plan))) == len(crossings(plan)) <= 6
+
+
+def test_a_site_without_ranks():
+    net = load_topology("sites:3,4")
+    plan = planned(net, "allreduce", 8_000, [v for v in net.accelerators.tolist() if net.sites[v] != net.sites[0]])
+    assert {int(v) for v in plan.src} <= set(plan.workload.collectives[0].ranks.tolist())
+
+
+@pytest.mark.parametrize(
+    ("spec", "kind", "size", "words"),
+    [
+        ("ring:6", "allgather", 600, "its ranks are not in several sites or servers"),
+        ("ndv2:2", "allgather", 1600, "no link or switch joins gpu5 and gpu0, which are in one site"),
+        ("sites:3,4", "reducescatter", 12, "too small for the chunks of the plan between sites"),
+    ],
+)
+def test_refuses(spec, kind, size, words):
+    with pytest.raises(Unsupported, match=words):
+        planned(load_topology(spec), kind, size)
+
+
+def test_refuses_a_planner_that_is_none():
+    with pytest.raises(InputError, match="there is no planner 'nosuch'"):
+        planned(load_topology("sites:3,4"), "allgather", 1200, planner="nosuch")
+
+
+@pytest.mark.parametrize("kind", ["allreduce", "reducescatter"])
+def test_equal_calls_give_equal_plans(kind):
+    net, ranks = random_sites(4)
+    first, second = (planned(net, kind, 13_000 * len(ranks), ranks) for _ in range(2))
+    assert first.digest() == second.digest()
