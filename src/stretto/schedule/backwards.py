@@ -16,7 +16,7 @@ from ..model.messages import messages_of
 from ..model.plan import REDUCE, Plan, make_plan
 from ..model.topology import Topology
 from ..simulate import simulate
-from .moments import settled
+from .moments import SHORT, settled
 
 
 def backwards(plan: Plan, topology: Topology, workload: Workload) -> Plan:
@@ -41,7 +41,8 @@ def backwards(plan: Plan, topology: Topology, workload: Workload) -> Plan:
     of = np.arange(len(rows)) if messages is None else messages.of
     start_s, seconds = np.zeros(sent.transfer_count), topology.route_s(sent.route, sent.size_bytes)
     start_s[of] = np.maximum(line.arrival_s.max() - line.arrival_s[rows], 0.0)
-    seconds[of] = np.maximum(seconds[of], (line.finish_s - line.start_s)[rows])
+    kept_s = (line.finish_s - line.start_s)[rows]
+    seconds[of] = np.where(kept_s > seconds[of] * (1 + SHORT), kept_s, seconds[of])
     timed = settled(sent, start_s, seconds)
     assert timed.start_s is not None and timed.finish_s is not None, "settled"
     return replace(turned, sharing="timed", start_s=timed.start_s[of], finish_s=timed.finish_s[of])
