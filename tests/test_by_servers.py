@@ -17,12 +17,13 @@ from stretto.model.variants import with_messages
 from stretto.planners import run_planner
 from stretto.planners.fixed import hierarchical
 from stretto.planners.fixed.hierarchical import BETWEEN_SERVERS, FROM_ROOT, ROOTED, SPREAD_AT_ONCE
-from stretto.planners.fixed.multicasts import branching
-from stretto.planners.fixed.planner import Ways, plan_algorithm
-from stretto.planners.fixed.servers import gateways, server_labels
+from stretto.planners.fixed.planner import plan_algorithm
 from stretto.planners.registry import Request
+from stretto.schedule.branching import branching
 from stretto.schedule.by_servers import AT_ONCE, Gateways
 from stretto.schedule.pipes import build_network
+from stretto.schedule.servers import gateways, server_labels
+from stretto.schedule.ways import Ways
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify

@@ -8,9 +8,9 @@ import pytest
 from stretto.model.collective import Workload, make_collective
 from stretto.planners import run_planner
 from stretto.planners.fixed.hops import Hop
-from stretto.planners.fixed.planner import Ways
 from stretto.schedule.algorithms import DISSEMINATION, dissemination, exchange
 from stretto.schedule.dissemination import factorisations, messages_in_steps, radices
+from stretto.schedule.ways import Ways
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify

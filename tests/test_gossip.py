@@ -13,11 +13,11 @@ from stretto.model.messages import message_count
 from stretto.model.plan import COPY
 from stretto.planners import run_planner
 from stretto.planners.fixed.overlaps import _clusters, _gossips
-from stretto.planners.fixed.planner import Ways
-from stretto.planners.fixed.servers import server_labels
 from stretto.schedule.gossip import Line, _growth, _moves, gossips
 from stretto.schedule.overlapping import overlapped
 from stretto.schedule.pipes import build_network
+from stretto.schedule.servers import server_labels
+from stretto.schedule.ways import Ways
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify

@@ -10,9 +10,9 @@ from stretto.model.collective import Workload, make_collective
 from stretto.model.messages import message_count
 from stretto.planners import run_planner
 from stretto.planners.fixed.overlaps import _candidates
-from stretto.planners.fixed.planner import Ways
 from stretto.schedule.job_loads import MOST_LINKS, JobLoads, Loads, _decisive
 from stretto.schedule.overlapping import _in_slices, _scheduled, overlapped
+from stretto.schedule.ways import Ways
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify

@@ -28,10 +28,10 @@ from ...schedule.effort import Budget
 from ...schedule.moments import ends, settled
 from ...schedule.pipes import build_network
 from ...schedule.scheduling_problem import COSTS, Limits, SchedulingProblem
+from ...schedule.servers import server_labels
+from ...schedule.ways import ways_of
 from ...simulate import simulate
 from .. import Candidate, Option, Request, over_links, register
-from ..fixed.planner import ways_of
-from ..fixed.servers import server_labels
 from ..run import plan_by
 from .contraction import Contraction, cut_alike
 from .expansion import Expansion, Tree, binomial, star

@@ -28,16 +28,17 @@ from ...model.plan import Plan
 from ...model.topology import Topology
 from ...schedule.algorithms import ALL_PAIRS, BINOMIAL, DISSEMINATION, Algorithm, Step, dissemination, exchange
 from ...schedule.best import best, completion_s
+from ...schedule.branching import sent
 from ...schedule.by_servers import APART, AT_ONCE, CHAIN, EXCHANGE, Gateways
 from ...schedule.cutting import messages_cost
 from ...schedule.grid_steps import exchanged_last, on_grid
 from ...schedule.pipes import build_network
+from ...schedule.servers import gateways, grids, server_labels
+from ...schedule.ways import Ways, ways_of
 from .. import Candidate, Request, over_links, register
 from .hops import Hop
-from .multicasts import sent
 from .overlaps import MOST_DIRECT, few_steps, fits, overlaps
-from .planner import Ways, pairless, plan_algorithm, ways_of
-from .servers import gateways, grids, server_labels
+from .planner import pairless, plan_algorithm
 
 BETWEEN_SERVERS = {
     "allgather": (DISSEMINATION.name, "ring"),

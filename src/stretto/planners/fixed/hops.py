@@ -10,7 +10,7 @@ import numpy as np
 from ...model.arrays import Int32, Ragged
 from ...model.topology import Topology
 from ...schedule.dissemination import blocks_moved, factorisations, messages_in_steps, radices
-from .planner import Ways
+from ...schedule.ways import Ways
 
 
 class Hop(NamedTuple):

@@ -18,10 +18,11 @@ from ...schedule.grid_steps import HALVES, on_grid
 from ...schedule.job_loads import Candidate
 from ...schedule.overlapping import overlapped
 from ...schedule.pipes import build_network
+from ...schedule.servers import grids, server_labels
+from ...schedule.ways import Ways
 from .. import Request
 from .hops import Hop
-from .planner import Ways, pairless
-from .servers import grids, server_labels
+from .planner import pairless
 
 FEW_STEPS = ("rabenseifner", "dissemination")
 """Algorithms in a line of few messages, of which the first one that serves is tried."""

@@ -10,21 +10,21 @@ refiner (``ring+swot``).
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from ...model.arrays import Int32, Int64, Ragged, distinct
+from ...model.arrays import Int32, Ragged, distinct
 from ...model.collective import Collective, Workload
 from ...model.plan import Plan, Turns, make_plan
 from ...model.topology import Topology
 from ...schedule.algorithms import ALGORITHMS, Algorithm, lower
-from ...schedule.routes import Routes, routes_from
+from ...schedule.branching import joined
 from ...schedule.several_chunks import in_messages
+from ...schedule.ways import Ways, ways_of
 from .. import Request, register
-from .multicasts import branching, joined
 
 
 def _refusal(algorithm: Algorithm, topology: Topology, workload: Workload) -> str | None:
@@ -63,44 +63,6 @@ def portless(topology: Topology, nodes: Int32) -> str | None:
     """Why the first plane does not serve these nodes, None if it does."""
     missing = np.setdiff1d(nodes, topology.planes[0].nodes)
     return f"{topology.names[missing[0]]} has no port on the first plane" if len(missing) else None
-
-
-class Ways:
-    """The links from one node to another: that which joins them, or the quickest route through switches and routers."""
-
-    def __init__(self, topology: Topology) -> None:
-        self._topology = topology
-        self._direct = {
-            ends: i for i, ends in enumerate(zip(topology.src.tolist(), topology.dst.tolist(), strict=True))
-        }
-        self._from: dict[int, Routes] = {}
-        self._found: dict[tuple[int, int], list[int]] = {}
-
-    def between(self, pairs: Int32 | Int64) -> list[list[int]]:
-        """For each pair (src, dst) the links, [] if none."""
-        ends = list(map(tuple, pairs.tolist()))
-        for a, b in set(ends).difference(self._found):
-            self._found[a, b] = self._links(a, b)
-        return [self._found[pair] for pair in ends]
-
-    def to_all(self, node: int, others: tuple[int, ...]) -> list[list[int]]:
-        """From a node to several others: the links of one way that branches, or of a way to each of them."""
-        ways = [self._links(node, other) for other in others]
-        branches = branching(self._topology, ways)
-        return ways if branches is None else [branches]
-
-    def _links(self, a: int, b: int) -> list[int]:
-        if (a, b) in self._direct:
-            return [self._direct[a, b]]
-        if a not in self._from:
-            self._from[a] = routes_from(self._topology, a, metric="latency")
-        return self._from[a].links_to(b)
-
-
-@lru_cache(1)
-def ways_of(topology: Topology) -> Ways:
-    """The ways of a network: those that are found to say whether a request is served are there for its plan."""
-    return Ways(topology)
 
 
 def plan_algorithm(algorithm: Algorithm, request: Request, ways: Ways | None = None, timed: bool = False) -> Plan:

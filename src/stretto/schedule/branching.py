@@ -11,10 +11,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from ...model.arrays import Int32, Int64, Ragged
-from ...model.plan import COPY
-from ...model.topology import Topology
-from ...schedule.algorithms import Lowered, Step
+from ..model.arrays import Int32, Int64, Ragged
+from ..model.plan import COPY
+from ..model.topology import Topology
+from .algorithms import Lowered, Step
 
 RoutesTo = Callable[[int, tuple[int, ...]], list[list[int]]]
 """From a node to several others: the links of one way that branches, or of a way to each of them."""

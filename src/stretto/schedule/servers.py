@@ -8,11 +8,11 @@ import numpy as np
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
-from ...model.arrays import Bool, Float64, Int32, Int64
-from ...model.topology import Topology
-from ...schedule.by_servers import Gateways
-from ...schedule.clusters import clusters_of
-from ...schedule.pipes import Network
+from ..model.arrays import Bool, Float64, Int32, Int64
+from ..model.topology import Topology
+from .by_servers import Gateways
+from .clusters import clusters_of
+from .pipes import Network
 
 AS_NEAR = 1.01
 """Times the least latency between servers up to which others are as near: on rails, ranks of one rail."""
