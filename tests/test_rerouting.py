@@ -153,6 +153,6 @@ def test_auto_reroutes_what_others_planned():
 
 def test_sums_that_come_to_several_ranks_at_once_stay_as_they_are():
     net = load_topology("star:4?message=2us")
-    plan = run_planner("contributions", net, work(net, "allreduce", 1_000), options={"planner": "mtegcca"})
+    plan = run_planner("contributions", net, work(net, "allreduce", 1_000), options={"planner": "switch-trees"})
     assert plan.dst.lengths.max() == 3
     assert rerouted(plan, STEPS, 0.0) == (None, 0.0)
