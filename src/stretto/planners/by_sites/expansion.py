@@ -67,7 +67,11 @@ class _Place:
     gateway: int = -1  # of a sum
     gave: list[Int64] = field(default_factory=list)  # the transfers by which ranks gave the gateway their parts
     came: list[Int64] = field(default_factory=list)  # those by which sums came to it from other sites
-    left: dict[int, list[Int64]] = field(default_factory=dict)  # those by which sums left it, by door
+    passed: dict[int, list[Int64]] = field(default_factory=dict)  # those by which parts of a sum came to its doors
+
+    def written(self, node: int) -> list[Int64]:
+        """What a copy of the whole sum waits for besides the sum: parts of it that are added to what it replaces."""
+        return self.passed.get(node, []) + ([*self.came, *self.gave] if node == self.gateway else [])
 
 
 class Expansion:
@@ -151,6 +155,9 @@ class Expansion:
             src = self._leaves_at(k)
             doors = src, *(self._enters_at(k, b, src) for b in goals)
             waits, apart = self._awaited(k, src)
+            if self._c.reduces and not self._is_summing(k):
+                ends = zip(goals, doors[1:], strict=True)
+                waits = [*waits, *(w for b, v in ends for w in self._places[b, int(between.chunk[k])].written(v))]
             by_doors[apart, doors].append((k, waits))
         for (apart, (src, *dst)), members in by_doors.items():
             route = self._real_route(between.route[rows[0]].tolist(), dict(zip([a, *goals], [src, *dst], strict=True)))
@@ -258,7 +265,7 @@ class Expansion:
         if src == place.gateway:
             return waits, forwards
         sent = self._near(self._own[chunk], place.gateway, src, REDUCE, waits, forwards)
-        place.left.setdefault(src, []).append(sent)
+        place.passed.setdefault(src, []).append(sent)
         return [sent], True
 
     def _arrived(self, k: int, b: int, node: int, rows: Int64) -> None:
@@ -276,6 +283,7 @@ class Expansion:
         if place.gateway < 0:
             self._gather(b, chunk, node)
         if node != place.gateway:
+            place.passed.setdefault(node, []).append(rows)
             self._came[k, b] = rows = self._near(own, node, place.gateway, REDUCE, [rows], True)
         place.came.append(rows)
         self._passed(b, chunk)
@@ -307,7 +315,7 @@ class Expansion:
         members = [source, *(v for v in self._ranks[site] if v != source)]
         for by, to in self._tree(len(members)):
             if members[to] not in place.at:
-                waits = [*place.at[members[by]], *place.left.get(members[to], [])]
+                waits = [*place.at[members[by]], *place.written(members[to])]
                 place.at[members[to]] = [self._near(self._own[chunk], members[by], members[to], COPY, waits)]
 
     def _is_origin(self, site: int, chunk: int) -> bool:
@@ -320,7 +328,7 @@ class Expansion:
         at = place.at
         if not self._is_origin(site, chunk):
             source = next(iter(at))
-            at[node] = [self._near(own, source, node, COPY, [*at[source], *place.left.get(node, [])])]
+            at[node] = [self._near(own, source, node, COPY, [*at[source], *place.written(node)])]
             return
         rows, holders = np.full(len(own), NONE), self._holder[own]
         for holder in dict.fromkeys(holders.tolist()):
