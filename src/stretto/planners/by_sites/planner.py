@@ -108,7 +108,7 @@ def _steps(request: Request) -> float:
     messages=True,
     cuts=True,
     serves=_refusal,
-    auto=Candidate(_steps, leads=True, few_messages=True, asked=_is_asked),
+    auto=Candidate(_steps, leads=True, few_messages=True, after_filling=True, asked=_is_asked),
 )
 def by_sites(request: Request, *, planner: str = "auto") -> Plan:
     """Plans between sites, each as if it were one accelerator, then inside them.
