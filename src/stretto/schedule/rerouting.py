@@ -292,9 +292,8 @@ def _course(plan: Plan) -> _Course | None:
     copies, size = plan.op == COPY, workload.chunk_count * len(nodes)
     to = plan.dst.owners[copies[plan.dst.owners]], plan.dst.values[copies[plan.dst.owners]]
     arrives = plan.chunk[to[0]] * len(nodes) + place[to[1]]
-    sends = (plan.chunk * len(nodes) + place[plan.src])[~copies]
-    branch = (plan.dst.lengths[~copies] > 1).any()  # sums that come to several at once are no trees
-    if branch or len(np.unique(arrives)) < len(arrives) or len(np.unique(sends)) < len(sends):
+    sends = (plan.chunk * len(nodes) + place[plan.src])[plan.dst.owners[~copies[plan.dst.owners]]]  # for each receiver
+    if len(np.unique(arrives)) < len(arrives) or len(np.unique(sends)) < len(sends):
         return None
     copy, sums = np.full(size, -1), np.full(size, -1)
     copy[arrives], sums[sends] = message[to[0]], message[~copies]

@@ -1,9 +1,9 @@
 """by-sites: a plan between sites, each as if it were one accelerator, and what it leads to inside them.
 
 Between sites links are few and slow, and inside them many and fast. So another planner plans who sends what to which
-site, on a network with one accelerator for each site (:mod:`.contraction`). However many ranks a site has, that takes no
-longer, and what all of them have crosses in one message. Then each transfer becomes
-one between two accelerators of these sites, and others bring to it what it carries and spread it (:mod:`.expansion`).
+site, on a network with one accelerator for each site (:mod:`.contraction`). That takes no longer where a site has more
+ranks, and what all of these have crosses in one message. Then each transfer becomes one between two accelerators of its
+sites, and others bring to it what it carries and spread it (:mod:`.expansion`).
 Chunks are cut in 2, 4, 8 and so on parts while the plan ends sooner by that, as sites work on one part while the next
 one crosses. ReduceScatter and Reduce are the plan for their mirror backwards in time.
 """
