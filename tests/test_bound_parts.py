@@ -129,6 +129,41 @@ def test_servers_are_the_parts_of_a_large_cluster(steps, monkeypatch):
     assert found.seconds == Fraction(2 * 63, 64 * 400)
 
 
+def capped(copies: bool) -> Topology:
+    """Four GPUs at a hub that gets 1 GB/s from each of them and sends 4 GB/s to each."""
+    links = [row for v in range(4) for row in ((v, 4, 1e9, 1e-6), (4, v, 4e9, 1e-6))]
+    return make_topology("capped", [ACCELERATOR] * 4 + [SWITCH], links, replicates=[False] * 4 + [copies])
+
+
+def test_what_ranks_can_send_counts_where_no_switch_copies():
+    sent = parts_bound(capped(False), allreduce(capped(False)), distances(capped(False), 0.0))
+    assert sent is not None
+    assert sent.seconds == pytest.approx(1.5, rel=1e-4)  # 6 times 1 GB over 4 GB/s
+    assert "sent" in sent.witness
+    plan = run_planner("forest", capped(False), Workload((allreduce(capped(False)),)))
+    assert simulate(plan).completion_s == pytest.approx(1.5, rel=0.01)
+
+
+def test_where_the_switch_copies_ranks_send_less():
+    """Each rank sends three quarters to be summed elsewhere, and the sum of its own quarter to all at once."""
+    net = capped(True)
+    sent = parts_bound(net, allreduce(net), distances(net, 0.0))
+    assert sent is not None
+    assert sent.seconds <= 1.001
+
+
+@given(seed=st.integers(0, 10_000), width=st.sampled_from([0.1, 0.5, 2.0]))
+def test_no_plan_beats_what_parts_send_and_receive_on_uneven_networks(seed, width):
+    net = random_network(seed)
+    rng = np.random.default_rng(seed)
+    net = replace(net, bandwidth=net.bandwidth * np.where(rng.random(net.link_count) < 0.5, width, 1.0))
+    c = allreduce(net, 1_000_000)
+    best = parts_bound(net, c, distances(net, 0.0))
+    assert best is not None
+    for planner in ("forest", "greedy"):
+        assert simulate(run_planner(planner, net, Workload((c,)))).completion_s >= best.seconds * (1 - 1e-9)
+
+
 def in_windows(net: Topology, size: int, parts: list[set[int]]) -> tuple[float, float]:
     """The bound of a partition with latency, and that of the second look."""
     inside = np.array([[v in part for v in range(net.node_count)] for part in parts])

@@ -9,7 +9,8 @@ Four kinds of reason, of which :func:`bounds` gives one bound each:
   node is called its ingress, a cut around all nodes but one that node's egress.
 - A *flow* (``lengths``): data that is not copied uses up bandwidth on every link of its way.
 - *Parts* (``parts``): if a network is divided into k parts, these must receive each byte of an AllReduce 2 (k - 1)
-  times, over links that can serve for that only a part of the time (``windows``).
+  times, over links that can serve for that only a part of the time (``windows``). Backwards in time that is what they
+  must send.
 
 Two more take up to seconds of CPU and are computed on request only: *covers*, prices of an AllReduce's crossings from
 one server to another (``covers``), and *copies*, how many ranks a late message into a set can still serve (``copies``).
@@ -70,7 +71,7 @@ from .latency import delayed_between_stores, distances, latency_path, with_messa
 from .lengths import Lengths, best_lengths, length_bound
 from .messages import without_messages
 from .model import Bound
-from .parts import Parts, best_parts, parts_bound
+from .parts import Parts, best_parts, both_ways, parts_bound
 from .reach import Reach, reach_bound
 from .storing import storing_bound
 from .together import joined_pairs, parts_together
@@ -81,8 +82,8 @@ from .windows import Windows, windows
 __all__ = [
     "MOST_SEARCHED", "Bottleneck", "Bound", "ConcurrentFlow", "Copies", "Covers", "Lengths", "Parts", "Reach",
     "TreeRates", "Upgrade", "Windows",
-    "best_lengths", "best_parts", "best_upgrade", "bottleneck", "bounds", "check_covers", "check_cut", "check_lengths",
-    "check_parts", "check_reach", "check_windows", "concurrent_flow", "copies_bound", "covers_bound", "distances",
+    "best_lengths", "best_parts", "best_upgrade", "both_ways", "bottleneck", "bounds", "check_covers", "check_cut",
+    "check_lengths", "check_parts", "check_reach", "check_windows", "concurrent_flow", "copies_bound", "covers_bound", "distances",
     "mean_bound", "reach_bound", "tree_rates", "tree_rates_within", "windows",
 ]  # fmt: skip
 

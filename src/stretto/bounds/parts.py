@@ -19,6 +19,10 @@ Switches and routers that do not add belong to no part. Whatever a part receives
 nodes of the part and none that other parts have. So for each part they are put on the side on which they make what can
 enter it least: a min-cut.
 
+Backwards in time an AllReduce is one, too: sums become copies and copies sums, each contribution comes to each rank
+once, and a message that went from one node to another goes back over the same links. A node that copies without adding
+then adds. So the bound holds for what leaves parts, too (:func:`backwards`), where each node that copies is in a part.
+
 Where every link has an equal one in the opposite direction, and all nodes are ranks, in-trees and out-trees reach the
 bound of the best partition: it is twice the bound of packing undirected spanning trees (Tutte and Nash-Williams 1961),
 and each of these trees can be used inwards for sums, then outwards for copies. The best partition is found by
@@ -28,7 +32,7 @@ Among many ranks the min-cuts are counted: then sites or servers are divided, an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -105,6 +109,22 @@ def best_parts(topology: Topology, collective: Collective) -> Parts | None:
     return Parts(inside, 2 * (len(inside) - 1) * collective.size_bytes, _exact_width(topology, inside))
 
 
+def backwards(topology: Topology) -> Topology:
+    """The network on which an AllReduce of this one runs backwards in time: links turned round, copies made sums."""
+    reduces = topology.reduces | (topology.replicates & ~topology.adds)
+    return replace(topology, src=topology.dst, dst=topology.src, reduces=reduces).relaying
+
+
+def both_ways(topology: Topology) -> list[Topology]:
+    """The network and, where links are not alike in both directions, what it is backwards.
+
+    Where they are alike, parts say backwards what they say forward, or less since more nodes add.
+    """
+    links = (topology.src, topology.dst, topology.bandwidth, topology.latency_s)
+    forth, back = (np.array(rows)[:, np.lexsort(rows)] for rows in (links, (links[1], links[0], *links[2:])))
+    return [topology] if np.array_equal(forth, back) else [topology, backwards(topology)]
+
+
 def _parts_of_blocks(topology: Topology, collective: Collective) -> Parts | None:
     """The best partition among many ranks of which many look alike."""
     if len(collective.ranks) < MOST_ALONE:
@@ -125,15 +145,17 @@ def _exact_width(topology: Topology, inside: Bool) -> Fraction:
 
 
 def parts_bound(topology: Topology, collective: Collective, near: Float64) -> Bound | None:
-    """The best bound by parts, where each link into a part counts in its window alone.
+    """The best bound by parts, forward and backwards in time, where each link counts in its window alone.
 
     Tried are the partition that is best by bandwidth and, since latency may make others decide, sites and servers.
     """
-    best = best_parts(topology, collective)
-    if best is None:
-        return None
-    found = [best.inside, *partitions(topology, collective.ranks)]
-    return max((_in_words(topology, collective, inside, near) for inside in found), key=lambda b: b.seconds)
+    found = []
+    for network in both_ways(topology):
+        far, done = (near, "received") if network is topology else (near.T, "sent")
+        best = best_parts(network, collective)
+        for inside in [] if best is None else [best.inside, *partitions(network, collective.ranks)]:
+            found.append(_in_words(network, collective, inside, far, done))
+    return max(found, key=lambda bound: bound.seconds, default=None)
 
 
 def partitions(topology: Topology, ranks: Int32, alone: bool = False) -> list[Bool]:
@@ -158,11 +180,11 @@ def _searches(topology: Topology, ranks: Int32) -> list[_Search]:
     return sorted((_Search(topology, ranks, label) for label in labels), key=lambda search: -search.count)
 
 
-def _in_words(topology: Topology, collective: Collective, inside: Bool, near: Float64) -> Bound:
+def _in_words(topology: Topology, collective: Collective, inside: Bool, near: Float64, done: str) -> Bound:
     when = windows(topology, collective.ranks, inside, near)
     waits, width, count = when.opens_s + when.closes_s, topology.bandwidth[when.link], len(inside)
     each = "ranks" if count == len(collective.ranks) else "parts"
-    words = f"each byte must be received at least {2 * (count - 1)} times until all {count} {each} have its sum"
+    words = f"each byte must be {done} at least {2 * (count - 1)} times until all {count} {each} have its sum"
     seconds = collective.start_s + least(waits, width, 2.0 * (count - 1) * collective.size_bytes)
     return Bound(seconds, "parts", words, tuple(range(topology.node_count)), tuple(np.unique(when.link).tolist()))
 

@@ -63,10 +63,11 @@ def certificates(net: Topology, collective: Collective, bound_s: float, alone: b
         same = bounds.check_lengths(net, collective, prices.length.tolist()) if few else None
         data["flow"] = exact(prices.seconds, same, lengths=lengths)
     search("searching the parts that exchange most")
-    parts = bounds.best_parts(net, collective)
-    if parts is not None:
-        again = bounds.check_parts(net, collective, [set(np.flatnonzero(row).tolist()) for row in parts.inside])
-        sizes = {"bytes": parts.load_bytes, "width": float(parts.width)}
+    found = [(parts, way) for way in bounds.both_ways(net) if (parts := bounds.best_parts(way, collective)) is not None]
+    if found:
+        parts, way = max(found, key=lambda each: each[0].seconds)
+        again = bounds.check_parts(way, collective, [set(np.flatnonzero(row).tolist()) for row in parts.inside])
+        sizes = {"bytes": parts.load_bytes, "width": float(parts.width), "sent": way is not net}
         data["parts"] = exact(parts.seconds, again, **sizes, inside=[names(row) for row in parts.inside])
     search("packing trees")
     summed = collective.traits.reduces_to_all and not sums
