@@ -83,8 +83,8 @@ __all__ = [
     "MOST_SEARCHED", "Bottleneck", "Bound", "ConcurrentFlow", "Copies", "Covers", "Lengths", "Parts", "Reach",
     "TreeRates", "Upgrade", "Windows",
     "best_lengths", "best_parts", "best_upgrade", "both_ways", "bottleneck", "bounds", "check_covers", "check_cut",
-    "check_lengths", "check_parts", "check_reach", "check_windows", "concurrent_flow", "copies_bound", "covers_bound", "distances",
-    "mean_bound", "reach_bound", "tree_rates", "tree_rates_within", "windows",
+    "check_lengths", "check_parts", "check_reach", "check_windows", "concurrent_flow", "copies_bound", "covers_bound",
+    "distances", "mean_bound", "reach_bound", "tree_rates", "tree_rates_within", "windows",
 ]  # fmt: skip
 
 
