@@ -50,7 +50,7 @@ def mixes_of(case: Case, table: Table) -> list[list[Way]]:
         )
         for routes, own in zip(halves, chains, strict=True)
     ]
-    found = mixes(columns)
+    found = mixes(columns, even=alone)
     if len(found) > 1 and len(columns) > 1:
         found.append([mixes([half])[-1][0] for half in columns])
     return [_laid(chains, shares, reduces, copied) for shares in found]
