@@ -16,6 +16,7 @@ is a search of its own, where a message has a single sum, which cannot be taken 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from math import inf, prod
 from typing import NamedTuple
 
@@ -51,7 +52,14 @@ class Line(NamedTuple):
     latency_s: float
     message_s: float
     s_per_byte: float
-    port: int  # dimensions whose messages leave over the same link have the same one
+    port: int  # messages that leave over the same link have the same one
+
+
+class Direction(NamedTuple):
+    """Where a message may lead."""
+
+    offset: tuple[int, ...]  # in each dimension
+    line: Line
 
 
 class Move(NamedTuple):
@@ -62,18 +70,20 @@ class Move(NamedTuple):
 
 
 def gossips(
-    kind: str, shape: Sequence[int], rank: Int64, lines: Sequence[Line], block_bytes: float, relays: tuple[int, ...]
+    kind: str, shape: Sequence[int], rank: Int64, lines: Sequence[Direction], block_bytes: float, relays: tuple[int, ...]
 ) -> Iterator[Candidate]:
     """The algorithms of a collective by moves.
 
     Args:
         rank: int64[cells], the rank at each cell, the last dimension fastest; relays are numbered after the ranks.
-        lines: for each dimension.
+        lines: where messages may lead.
         block_bytes: of a block: of an AllReduce the data divided by the ranks.
         relays: nodes that only pass data on.
     """
     ranks, traits = len(rank) - len(relays), BY_NAME[kind]
     moves, gathered_s = _moves(shape, lines, block_bytes, False)
+    if gathered_s == inf:
+        return
     if traits.pieces == "pair":
         steps = _exchanged(moves, shape, rank, ranks)
     else:
@@ -85,12 +95,65 @@ def gossips(
         yield _candidate(kind, steps, blocks, relays, f"{len(steps)} messages of each rank, in all dimensions at once")
     if traits.reduces_to_all and not relays:
         steps, carried, end_s = list[Step](), list[tuple[int, ...]](), 2 * gathered_s
-        for count in _parts(shape[-1]):
+        for count in _parts(shape, lines):
             found = _exchanged_first(shape, rank, lines, block_bytes * ranks, count, end_s)
             steps, carried, end_s = min((steps, carried, end_s), found, key=lambda each: each[2])
         summary = f"{len(steps)} messages of each rank with whole sums, in all dimensions at once"
         if steps:
             yield _candidate(kind, steps, 1, relays, summary)._replace(carried=carried)
+
+
+def exchanges_in_turn(shape: Sequence[int], rank: Int64, directions: Sequence[Direction], most: float) -> Iterator[Candidate]:
+    """AllToAlls that go along one dimension after the other, from neighbour to neighbour, the shorter way round.
+
+    A part of each block begins with each dimension, so that the links of all dimensions are busy; half of each part
+    goes the one way round where both are as long.
+
+    Args:
+        rank: int64[cells], the rank at each cell, the last dimension fastest.
+        directions: where messages may lead: to both neighbours in every dimension, or there are none.
+        most: blocks that may be sent in all, over all steps.
+    """
+    axes, ranks = range(len(shape)), len(rank)
+    steps_to = {offset for offset, _ in directions}
+    both = {tuple(by * (d == axis) % shape[d] for d in axes) for axis in axes for by in (1, -1)}
+    if not both <= steps_to:
+        return
+    hops = sum(count // 2 * ((count + 1) // 2) / count for count in shape)
+    for signs in ((1,), (1, -1)) if any(count % 2 == 0 and count > 2 for count in shape) else ((1,),):
+        chains = [(*axes[first:], *axes[:first]) for first in axes]
+        parts = len(chains) * len(signs)
+        if parts * ranks * ranks * hops > most:
+            return
+        found = [
+            _exchanged(_in_turn(shape, chain, sign), shape, rank, ranks) for chain in chains for sign in signs
+        ]
+        steps = [
+            step._replace(block=step.block * parts + part)
+            for steps in zip_longest(*found)
+            for part, step in enumerate(steps)
+            if step is not None
+        ]
+        summary = f"from neighbour to neighbour, one dimension after the other, in {parts} orders"
+        yield _candidate("alltoall", steps, parts, (), summary)
+
+
+def _in_turn(shape: Sequence[int], chain: Sequence[int], sign: int) -> list[Move]:
+    """The moves along one dimension after the other; those that lead as far both ways go by the sign of that."""
+    cells = np.arange(prod(shape))
+    places = np.array(np.unravel_index(cells, shape))
+    moves = []
+    for turn, axis in enumerate(chain):
+        later = np.array(chain[turn + 1 :], dtype=np.int64)
+        here = (places[later] == 0).all(axis=0)
+        count = shape[axis]
+        longer, shorter = count // 2, (count - 1) // 2
+        for far in range(1, longer + 1):
+            for by in (sign, -sign)[: 1 + (far <= shorter)]:
+                offset = [by * (d == axis) for d in range(len(shape))]
+                reached = np.flatnonzero(here & (places[axis] == by * far % count))
+                moves.append(Move(_moved(cells, shape, offset), reached))
+    return moves
 
 
 def _candidate(kind: str, steps: list[Step], blocks: int, relays: tuple[int, ...], summary: str) -> Candidate:
@@ -100,7 +163,7 @@ def _candidate(kind: str, steps: list[Step], blocks: int, relays: tuple[int, ...
 
 
 def _exchanged_first(
-    shape: Sequence[int], rank: Int64, lines: Sequence[Line], size_bytes: float, count: int, within_s: float
+    shape: Sequence[int], rank: Int64, lines: Sequence[Direction], size_bytes: float, count: int, within_s: float
 ) -> tuple[list[Step], list[tuple[int, ...]], float]:
     """The steps of an AllReduce in which ``count`` neighbours along the last dimension exchange their data first.
 
@@ -110,10 +173,13 @@ def _exchanged_first(
         The steps; for each the earlier ones of which it sends on what they brought, and -1 if also what was there; and
         when they end, about, seconds; infinite if that is not before ``within_s``.
     """
-    last = lines[-1]
+    last = lines[-1].line
     smaller = (*shape[:-1], shape[-1] // count)
     first_s = (count - 1) * (last.message_s + size_bytes * last.s_per_byte) + last.latency_s * (count > 1)
-    moves, end_s = _moves(smaller, lines, size_bytes, True, within_s - first_s)
+    left = [
+        Direction((*offset[:-1], offset[-1] // count), line) for offset, line in lines if offset[-1] % count == 0
+    ]
+    moves, end_s = _moves(smaller, left, size_bytes, True, within_s - first_s)
     cells = np.arange(prod(smaller))
     to = [(cells[:, None] * count + (np.arange(count) + k) % count).ravel() for k in range(1, count)]
     carried: list[tuple[int, ...]] = [(-1,)] * (count - 1)
@@ -126,13 +192,17 @@ def _exchanged_first(
     return [Step(0 * rank, rank, rank[each], REDUCE) for each in to], carried, first_s + end_s
 
 
-def _parts(count: int) -> list[int]:
-    """The divisors of a number, up to :data:`MOST_EXCHANGED`; the largest first, after which a small search follows."""
-    return [part for part in range(min(count, MOST_EXCHANGED), 0, -1) if count % part == 0]
+def _parts(shape: Sequence[int], lines: Sequence[Direction]) -> list[int]:
+    """How many neighbours along the last dimension may exchange their data first, where all of them are joined: its
+    divisors, up to :data:`MOST_EXCHANGED`; the largest first, after which a small search follows."""
+    count = shape[-1]
+    joined = sum(1 for offset, _ in lines if not any(offset[:-1])) == count - 1
+    most = min(count, MOST_EXCHANGED) if joined else 1
+    return [part for part in range(most, 0, -1) if count % part == 0]
 
 
 def _moves(
-    shape: Sequence[int], lines: Sequence[Line], block_bytes: float, sums: bool, within_s: float = inf
+    shape: Sequence[int], lines: Sequence[Direction], block_bytes: float, sums: bool, within_s: float = inf
 ) -> tuple[list[Move], float]:
     """The moves by which all cells are reached soonest, in the order in which they start; and when that is, seconds.
 
@@ -144,13 +214,15 @@ def _moves(
     cells = np.arange(prod(shape))
     if len(cells) == 1:
         return [], 0.0
+    if {d for offset, _ in lines for d in np.flatnonzero(offset)} != {d for d, count in enumerate(shape) if count > 1}:
+        return [], inf
     # along one of several dimensions either all goes along, or what has come along this one alone
-    of = [(d, offset, alone) for d, n in enumerate(shape) for offset in range(1, n) for alone in range(len(shape))[:2]]
-    to = np.array([_moved(cells, shape, d, offset) for d, offset, _ in of])
-    rest = np.array([cells == _along(cells, shape, d) for d in range(len(shape))])
-    takes = np.array([rest[d] | (not alone) for d, _, alone in of])
-    each = np.array([(line.port, line.message_s, line.s_per_byte * block_bytes, line.latency_s) for line in lines])
-    port, message_s, cell_s, latency_s = each[[d for d, _, _ in of]].T.copy()
+    several = [len(shape) > np.count_nonzero(offset) == 1 for offset, _ in lines]
+    of = [(d, alone) for d, more in enumerate(several) for alone in (False, True)[: 1 + more]]
+    to = np.array([_moved(cells, shape, lines[d].offset) for d, _ in of])
+    takes = np.array([(cells == _along(cells, shape, lines[d].offset)) | (not alone) for d, alone in of])
+    each = np.array([(line.port, line.message_s, line.s_per_byte * block_bytes, line.latency_s) for _, line in lines])
+    port, message_s, cell_s, latency_s = each[[d for d, _ in of]].T.copy()
     growth, share = _growth(port, message_s + cell_s, latency_s)
     busy_s, cell_s = (message_s + cell_s, 0 * cell_s) if sums else (message_s, cell_s)
     moves = (to, takes, port.astype(np.int64), busy_s, cell_s, latency_s)
@@ -190,17 +262,17 @@ def _growth(port: Float64, busy_s: Float64, latency_s: Float64) -> tuple[float, 
     return high, shares(high)
 
 
-def _moved(cells: Int64, shape: Sequence[int], dimension: int, offset: int) -> Int64:
+def _moved(cells: Int64, shape: Sequence[int], offset: Sequence[int]) -> Int64:
     """The cells at an offset from others, around the grid."""
-    place = list(np.unravel_index(cells, shape))
-    place[dimension] = (place[dimension] + offset) % shape[dimension]
-    return np.ravel_multi_index(place, shape).astype(np.int64)
+    places = np.unravel_index(cells, shape)
+    moved = [(place + by) % n for place, by, n in zip(places, offset, shape, strict=True)]
+    return np.ravel_multi_index(moved, shape).astype(np.int64)
 
 
-def _along(cells: Int64, shape: Sequence[int], dimension: int) -> Int64:
-    """The cells at the coordinates of others along one dimension, and at 0 along the rest."""
-    place = [at if d == dimension else 0 * at for d, at in enumerate(np.unravel_index(cells, shape))]
-    return np.ravel_multi_index(place, shape).astype(np.int64)
+def _along(cells: Int64, shape: Sequence[int], offset: Sequence[int]) -> Int64:
+    """The cells at the coordinates of others in the dimensions of an offset, and at 0 in the rest."""
+    places = np.unravel_index(cells, shape)
+    return np.ravel_multi_index([place * (by != 0) for place, by in zip(places, offset, strict=True)], shape).astype(np.int64)
 
 
 def _sums(shape: Sequence[int], first: Int64, second: Int64) -> Int64:

@@ -22,6 +22,10 @@ ROUNDED = 1 + 1e-12
 """Times a moment up to which another one is the same."""
 
 
+FEW_MOVED = 16
+"""Places that messages move on average until they are sorted anew as a whole."""
+
+
 class Ways(NamedTuple):
     """The ways from nodes to others."""
 
@@ -172,14 +176,18 @@ def duration_s(p: int, size: float, ways: Ways) -> float:
 
 
 def sort_by_start(count: int, course: Course) -> None:
-    """Sort messages by start; most are sorted already."""
-    order, start_s = course.order, course.start_s
+    """Sort messages by start; most are sorted already, or far from their places."""
+    order, start_s, moved = course.order, course.start_s, 0
     for i in range(1, count):
         m, j = order[i], i - 1
         while j >= 0 and start_s[order[j]] > start_s[m]:
             order[j + 1] = order[j]
             j -= 1
         order[j + 1] = m
+        moved += i - 1 - j
+        if moved > FEW_MOVED * count:
+            order[:count] = order[:count][np.argsort(start_s[order[:count]], kind="mergesort")]
+            return
 
 
 def list_by_links(count: int, ways: Ways, course: Course, slots: Slots) -> None:

@@ -18,12 +18,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
-from math import prod
+from math import inf, prod
 
 import numpy as np
 
 from ...model.arrays import Float64, Int32, Int64, Ragged
 from ...model.collective import Collective, Workload
+from ...model.errors import Unsupported
 from ...model.plan import Plan
 from ...model.topology import Topology
 from ...schedule.algorithms import ALL_PAIRS, BINOMIAL, DISSEMINATION, Algorithm, Step, dissemination, exchange
@@ -37,6 +38,7 @@ from ...schedule.servers import gateways, grids, server_labels
 from ...schedule.ways import Ways, ways_of
 from .. import Candidate, Request, over_links, register
 from .hops import Hop
+from .neighbours import neighbours
 from .overlaps import MOST_DIRECT, few_steps, fits, overlaps
 from .planner import pairless, plan_algorithm
 
@@ -81,9 +83,17 @@ def _refusal(topology: Topology, workload: Workload) -> str | None:
     reason = over_links(topology, workload)
     if reason is None and len(workload.collectives) > 1:
         reason = "it plans one collective at a time"
-    if reason is None and not any(_algorithms(topology, workload.collectives[0], ways_of(topology))):
-        reason = "no link or switch joins the ranks that would exchange data"
+    if reason is None:
+        (c,) = workload.collectives
+        if not any(_algorithms(topology, c, ways_of(topology))) and not _goes_to_neighbours(topology, c):
+            reason = "no link or switch joins the ranks that would exchange data"
     return reason
+
+
+def _goes_to_neighbours(topology: Topology, c: Collective) -> bool:
+    """Whether data may go from neighbour to neighbour alone."""
+    served = c.kind in BETWEEN_SERVERS and c.is_whole and messages_cost(topology)
+    return served and bool(topology.store_and_forward[c.ranks].all()) and neighbours(topology, c.ranks) is not None
 
 
 def _steps(request: Request) -> float:
@@ -118,10 +128,12 @@ def hierarchical(request: Request) -> Plan:
     coarse = [a for a in algorithms if _blocks(a, c) * c.chunk_count <= c.piece_bytes.min() * len(c.piece_bytes)]
     estimate = _when_ready_s if c.traits.rooted else _in_turn_s
     soonest = sorted(coarse or algorithms, key=lambda a: estimate(a, request.topology, c, ways))
-    plans = [_in_turn(soonest[0], request, ways)]
-    plans += overlaps(request, ways, soonest[:OVERLAPPED], completion_s(plans[0]))
-    if completion_s(plans[-1]) > DECIDED * completion_s(plans[0]):
+    plans = [_in_turn(soonest[0], request, ways)] if soonest else []
+    plans += overlaps(request, ways, soonest[:OVERLAPPED], completion_s(plans[0]) if plans else inf)
+    if soonest and completion_s(plans[-1]) > DECIDED * completion_s(plans[0]):
         plans += [_in_turn(algorithm, request, ways) for algorithm in soonest[1:PLANNED]]
+    if not plans:
+        raise Unsupported(f"hierarchical does not serve {request.topology.name}: its messages may not carry several chunks")
     return best(plans)
 
 

@@ -13,7 +13,7 @@ from ...model.plan import Plan
 from ...model.topology import Topology
 from ...schedule.algorithms import WHERE_MESSAGES_COST, Algorithm, Step
 from ...schedule.cutting import messages_cost
-from ...schedule.gossip import Line, gossips
+from ...schedule.gossip import Direction, Line, exchanges_in_turn, gossips
 from ...schedule.grid_steps import HALVES, on_grid
 from ...schedule.job_loads import Candidate
 from ...schedule.overlapping import overlapped
@@ -22,6 +22,7 @@ from ...schedule.servers import grids, server_labels
 from ...schedule.ways import Ways
 from .. import Request
 from .hops import Hop
+from .neighbours import neighbours
 from .planner import pairless
 
 FEW_STEPS = ("rabenseifner", "dissemination")
@@ -29,6 +30,9 @@ FEW_STEPS = ("rabenseifner", "dissemination")
 
 DIRECT = ("all-pairs", "pairwise")
 """Algorithms in a line that send each block straight to its goal."""
+
+MOST_SENT = 400_000
+"""Blocks that an AllToAll from neighbour to neighbour sends in all, at most."""
 
 MOST_DIRECT = 128
 """Ranks up to which these are tried. They have many steps: among 512 GPUs planning takes 9.4 s of CPU with them, 5.3
@@ -67,8 +71,8 @@ def _candidates(topology: Topology, c: Collective, algorithms: Sequence[Algorith
                     yield Candidate(algorithm, np.array(phase), np.zeros(len(phase), dtype=np.bool_))
     if c.traits.rooted or not topology.store_and_forward[c.ranks].all():
         return
-    for nodes, rank in _clusters(topology, c, labels):
-        yield from _gossips(topology, c, nodes, rank, ways)
+    moves = [each for nodes, rank in _clusters(topology, c, labels) for each in _gossips(topology, c, nodes, rank, ways)]
+    yield from moves or _among_neighbours(topology, c)
     if len(c.ranks) > MOST_DIRECT:
         return
     for rank, across in grids(c.ranks, labels):
@@ -104,15 +108,27 @@ def _gossips(topology: Topology, c: Collective, nodes: Int32, rank: Int64, ways:
     """The moves that all ranks of a grid make alike, if partners are joined."""
     first = [nodes[np.moveaxis(rank, d, 0).reshape(count, -1)[:, 0]] for d, count in enumerate(rank.shape)]
     hops = [Hop.of(line, topology, ways) for line in first]
-    if not all(hop.exits for hop in hops):
-        return
     port = [next(e for e in range(d + 1) if e == d or hops[e].exits & hop.exits) for d, hop in enumerate(hops)]
     lines = [Line(*hop[:3], port) for hop, port in zip(hops, port, strict=True)]
-    block_bytes = c.size_bytes / len(c.ranks) ** (2 if c.traits.pieces == "pair" else 1)
+    joined = [list(map(bool, ways.between(np.stack((0 * line[1:] + line[0], line[1:]), axis=1)))) for line in first]
+    directions = [
+        Direction(tuple(k * (e == d) for e in range(rank.ndim)), lines[d])
+        for d, reached in enumerate(joined)
+        for k in np.flatnonzero(reached) + 1
+    ]
     relays = tuple(nodes[len(c.ranks) :].tolist())
-    for candidate in gossips(c.kind, rank.shape, rank.ravel(), lines, block_bytes, relays):
+    for candidate in gossips(c.kind, rank.shape, rank.ravel(), directions, float(c.shard_bytes), relays):
         if pairless(candidate.algorithm, topology, c, ways) is None:
             yield candidate
+
+
+def _among_neighbours(topology: Topology, c: Collective) -> Iterator[Candidate]:
+    """The moves that all ranks of a torus, or of another network that looks alike from each of them, make alike."""
+    found = neighbours(topology, c.ranks)
+    if found is not None:
+        yield from gossips(c.kind, *found, float(c.shard_bytes), ())
+        if c.traits.pieces == "pair":
+            yield from exchanges_in_turn(*found, MOST_SENT)
 
 
 def _phases(steps: Sequence[Step], server: Int64) -> tuple[int, ...]:

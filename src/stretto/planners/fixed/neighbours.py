@@ -1,0 +1,69 @@
+"""Networks that look alike from every rank, such as tori: a grid of ranks, and where each has neighbours."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from ...model.arrays import Int32, Int64
+from ...model.topology import Topology
+from ...schedule.gossip import Direction, Line
+from ...schedule.ways import ways_of
+from ...symmetry import find_symmetry
+
+MOST_DIRECTIONS = 32
+"""Directions in which a rank has neighbours, at most."""
+
+
+class Neighbours(NamedTuple):
+    """Ranks as the cells of a grid.
+
+    Attributes:
+        shape: the cells in each dimension.
+        rank: int64[cells], the number of the rank at each cell, the last dimension fastest.
+        directions: where every rank is joined to another one.
+    """
+
+    shape: tuple[int, ...]
+    rank: Int64
+    directions: list[Direction]
+
+
+def neighbours(topology: Topology, ranks: Int32) -> Neighbours | None:
+    """The neighbours of ranks where each has them in the same few directions, by the symmetry of the network; else None."""
+    return _neighbours(topology, ranks.tobytes())
+
+
+@lru_cache(4)
+def _neighbours(topology: Topology, nodes: bytes) -> Neighbours | None:
+    ranks = np.frombuffer(nodes, dtype=np.int32)
+    others = np.zeros(topology.node_count, dtype=np.int64)
+    others[ranks] = 1
+    symmetry = find_symmetry(topology, others)
+    if symmetry is None or symmetry.size != len(ranks):
+        return None
+    at = symmetry.image(np.arange(symmetry.size), ranks[0])
+    order = np.argsort(ranks)
+    rank = order[np.searchsorted(ranks[order], at).clip(max=len(ranks) - 1)]
+    if not np.array_equal(ranks[rank], at):
+        return None
+    routes = ways_of(topology).between(np.stack((np.repeat(at[:1], len(at) - 1), at[1:]), axis=1))
+    joined = [(element, np.array(way)) for element, way in enumerate(routes, start=1) if way]
+    if not 0 < len(joined) <= MOST_DIRECTIONS:
+        return None
+    ports = {int(port): k for k, port in enumerate(np.unique([symmetry.link_orbits[way[0]] for _, way in joined]))}
+    directions = [
+        Direction(
+            tuple(symmetry.exponents(np.array(element)).tolist()),
+            Line(
+                float(topology.latency_s[way].sum()),
+                float(topology.message_s[way].max()),
+                float(1 / topology.bandwidth[way].min()),
+                ports[int(symmetry.link_orbits[way[0]])],
+            ),
+        )
+        for element, way in joined
+    ]
+    return Neighbours(tuple(symmetry.orders.tolist()), rank, directions)
