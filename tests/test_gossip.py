@@ -12,8 +12,10 @@ from stretto.model.collective import Workload, make_collective
 from stretto.model.messages import message_count
 from stretto.model.plan import COPY
 from stretto.planners import run_planner
+from stretto.planners.fixed.neighbours import neighbours
 from stretto.planners.fixed.overlaps import _clusters, _gossips
-from stretto.schedule.gossip import Line, _growth, _moves, gossips
+from stretto.schedule.gossip import Direction, Line, _growth, exchanges_in_turn, gossips
+from stretto.schedule.gossip import _moves as moves_to
 from stretto.schedule.overlapping import overlapped
 from stretto.schedule.pipes import build_network
 from stretto.schedule.servers import server_labels
@@ -31,11 +33,34 @@ def lines(shape, *, bytes_s=0.0):
     return [line._replace(s_per_byte=bytes_s) for line in (ACROSS, INSIDE)[: len(shape)]]
 
 
+def directions(shape, lines):
+    """To all others along each dimension."""
+    return [
+        Direction(tuple(k * (e == d) for e in range(len(shape))), line)
+        for d, (count, line) in enumerate(zip(shape, lines, strict=True))
+        for k in range(1, count)
+    ]
+
+
+def to_neighbours(shape):
+    """To both neighbours in each dimension, over a port of its own."""
+    ways = [(d, by) for d in range(len(shape)) for by in (1, -1)]
+    return [
+        Direction(tuple(by * (e == d) % n for e, n in enumerate(shape)), INSIDE._replace(port=port))
+        for port, (d, by) in enumerate(ways)
+    ]
+
+
+def _moves(shape, lines, *others):
+    return moves_to(shape, directions(shape, lines), *others)
+
+
 def steps_of(kind, shape, seed=0):
     """The algorithms of a kind on a grid whose ranks have any numbers."""
     n = int(np.prod(shape))
     rank = np.random.default_rng(seed).permutation(n)
-    return [(each.algorithm.steps(kind, n), each.carried) for each in gossips(kind, shape, rank, lines(shape), 1.0, ())]
+    found = gossips(kind, shape, rank, directions(shape, lines(shape)), 1.0, ())
+    return [(each.algorithm.steps(kind, n), each.carried) for each in found]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -196,3 +221,56 @@ def test_a_cluster_takes_less_time_than_dimension_by_dimension(kind, size, by_di
     plan = run_planner("hierarchical", net, Workload((make_collective(kind, net, size),)))
     assert verify(plan).ok and message_count(plan) <= 32 * 24
     assert simulate(plan).completion_s < 0.9 * by_dimension_us * 1e-6
+
+
+@pytest.mark.parametrize("shape", [(5,), (4, 4), (3, 5), (2, 3, 4)])
+def test_on_a_torus_each_block_goes_to_its_goal_by_neighbours(shape):
+    n = int(np.prod(shape))
+    rank = np.random.default_rng(1).permutation(n)
+    place = np.array(np.unravel_index(np.argsort(rank), shape))
+    every = [*gossips("alltoall", shape, rank, to_neighbours(shape), 1.0, ())]
+    every += exchanges_in_turn(shape, rank, to_neighbours(shape), 100.0, 1e6)
+    assert len(every) > 1
+    for algorithm in (each.algorithm for each in every):
+        parts = algorithm.blocks("alltoall", n, 1)
+        at = np.repeat(np.arange(n), n * parts)
+        for step in algorithm.steps("alltoall", n):
+            apart = np.abs(place[:, step.src] - place[:, step.dst])
+            assert (np.minimum(apart, np.array(shape)[:, None] - apart).sum(axis=0) == 1).all()
+            assert (at[step.block] == step.src).all()
+            at[step.block] = step.dst
+        assert (at == np.tile(np.repeat(np.arange(n), parts), n)).all()
+
+
+def test_exchanges_in_turn_load_all_links_of_a_torus_alike():
+    (half, whole) = exchanges_in_turn((4, 4), np.arange(16), to_neighbours((4, 4)), 100.0, 1e6)
+    for candidate, parts, uneven in ((half, 2, True), (whole, 4, False)):
+        steps = candidate.algorithm.steps("alltoall", 16)
+        sent = np.bincount(np.concatenate([step.src * 16 + step.dst for step in steps]), minlength=256)
+        loads = sent[sent > 0] / parts
+        assert (loads.max() > loads.min()) == uneven
+        assert uneven or loads.max() == 8  # 16 blocks that go 2 hops each, over 4 links
+
+
+def test_what_cannot_be_reached_has_no_moves():
+    east = [way for way in to_neighbours((3, 3)) if way.offset[0] == 0]
+    assert not [*gossips("allgather", (3, 3), np.arange(9), east, 1.0, ())]
+    assert not [*exchanges_in_turn((3, 3), np.arange(9), east, 100.0, 1e6)]
+
+
+@pytest.mark.parametrize("spec", ["torus:3x4?message=2us", "ring:5?message=2us", "trn2:2?message=1us"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_ranks_that_are_joined_to_neighbours_send_alike(spec, kind):
+    net = load_topology(spec)
+    plan = run_planner("hierarchical", net, Workload((make_collective(kind, net, 100_000),)), effort="quick")
+    assert verify(plan).ok
+    assert "in all dimensions at once" in plan.meta["algorithm"] or "neighbour" in plan.meta["algorithm"]
+
+
+def test_a_torus_has_its_neighbours_and_a_mesh_has_none():
+    torus, mesh = load_topology("torus:3x4"), load_topology("mesh:3x4")
+    found = neighbours(torus, torus.accelerators)
+    assert found is not None
+    assert sorted(found.shape) == [3, 4] and len(found.directions) == 4
+    assert len({line.port for _, line in found.directions}) == 4
+    assert neighbours(mesh, mesh.accelerators) is None

@@ -1,11 +1,11 @@
 """Collectives on a grid of ranks by moves that all ranks make alike, in all dimensions at the same time.
 
-In a *move* every rank sends the rank at some offset along one dimension what it has and that rank lacks, in one
-message. In a cluster one dimension leads across servers and the other one inside them, over ports of their own, so a
-rank can send two messages at once. And while a message is on its way, its sender can send others. So the moves of an
-AllGather are like the messages of a broadcast in the postal model (Bar-Noy and Kipnis, Mathematical Systems Theory
-1994): what has come is sent on at once, along every dimension. Algorithms that go dimension by dimension, or step after
-step, leave ports idle.
+In a *move* every rank sends the rank at some offset what it has and that rank lacks, in one message. In a cluster one
+dimension leads across servers and the other one inside them, over ports of their own, so a rank can send two messages
+at once. On a torus the offsets are those of the neighbours, each over a port of its own. And while a message is on its
+way, its sender can send others. So the moves of an AllGather are like the messages of a broadcast in the postal model
+(Bar-Noy and Kipnis, Mathematical Systems Theory 1994): what has come is sent on at once, in every direction. Algorithms
+that go dimension by dimension, or step after step, leave ports idle.
 
 Since all ranks act alike, the blocks of all ranks go the ways on which that of cell 0 reaches all cells. The moves by
 which all are reached soonest are searched for (:mod:`.kernel_gossip`). ReduceScatter is the same backwards in time. In
@@ -70,8 +70,9 @@ class Move(NamedTuple):
 
 
 def gossips(
-    kind: str, shape: Sequence[int], rank: Int64, lines: Sequence[Direction], block_bytes: float, relays: tuple[int, ...]
-) -> Iterator[Candidate]:
+    kind: str, shape: Sequence[int], rank: Int64, lines: Sequence[Direction], block_bytes: float,
+    relays: tuple[int, ...],
+) -> Iterator[Candidate]:  # fmt: skip
     """The algorithms of a collective by moves.
 
     Args:
@@ -103,7 +104,9 @@ def gossips(
             yield _candidate(kind, steps, 1, relays, summary)._replace(carried=carried)
 
 
-def exchanges_in_turn(shape: Sequence[int], rank: Int64, directions: Sequence[Direction], most: float) -> Iterator[Candidate]:
+def exchanges_in_turn(
+    shape: Sequence[int], rank: Int64, directions: Sequence[Direction], block_bytes: float, most: float
+) -> Iterator[Candidate]:
     """AllToAlls that go along one dimension after the other, from neighbour to neighbour, the shorter way round.
 
     A part of each block begins with each dimension, so that the links of all dimensions are busy; half of each part
@@ -115,19 +118,16 @@ def exchanges_in_turn(shape: Sequence[int], rank: Int64, directions: Sequence[Di
         most: blocks that may be sent in all, over all steps.
     """
     axes, ranks = range(len(shape)), len(rank)
-    steps_to = {offset for offset, _ in directions}
     both = {tuple(by * (d == axis) % shape[d] for d in axes) for axis in axes for by in (1, -1)}
-    if not both <= steps_to:
+    if not both <= {offset for offset, _ in directions}:
         return
     hops = sum(count // 2 * ((count + 1) // 2) / count for count in shape)
     for signs in ((1,), (1, -1)) if any(count % 2 == 0 and count > 2 for count in shape) else ((1,),):
         chains = [(*axes[first:], *axes[:first]) for first in axes]
         parts = len(chains) * len(signs)
-        if parts * ranks * ranks * hops > most:
+        if parts > block_bytes or parts * ranks * ranks * hops > most:
             return
-        found = [
-            _exchanged(_in_turn(shape, chain, sign), shape, rank, ranks) for chain in chains for sign in signs
-        ]
+        found = [_exchanged(_in_turn(shape, chain, sign), shape, rank, ranks) for chain in chains for sign in signs]
         steps = [
             step._replace(block=step.block * parts + part)
             for steps in zip_longest(*found)
@@ -176,9 +176,7 @@ def _exchanged_first(
     last = lines[-1].line
     smaller = (*shape[:-1], shape[-1] // count)
     first_s = (count - 1) * (last.message_s + size_bytes * last.s_per_byte) + last.latency_s * (count > 1)
-    left = [
-        Direction((*offset[:-1], offset[-1] // count), line) for offset, line in lines if offset[-1] % count == 0
-    ]
+    left = [Direction((*offset[:-1], offset[-1] // count), line) for offset, line in lines if offset[-1] % count == 0]
     moves, end_s = _moves(smaller, left, size_bytes, True, within_s - first_s)
     cells = np.arange(prod(smaller))
     to = [(cells[:, None] * count + (np.arange(count) + k) % count).ravel() for k in range(1, count)]
@@ -272,7 +270,9 @@ def _moved(cells: Int64, shape: Sequence[int], offset: Sequence[int]) -> Int64:
 def _along(cells: Int64, shape: Sequence[int], offset: Sequence[int]) -> Int64:
     """The cells at the coordinates of others in the dimensions of an offset, and at 0 in the rest."""
     places = np.unravel_index(cells, shape)
-    return np.ravel_multi_index([place * (by != 0) for place, by in zip(places, offset, strict=True)], shape).astype(np.int64)
+    return np.ravel_multi_index([place * (by != 0) for place, by in zip(places, offset, strict=True)], shape).astype(
+        np.int64
+    )
 
 
 def _sums(shape: Sequence[int], first: Int64, second: Int64) -> Int64:

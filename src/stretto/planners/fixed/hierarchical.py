@@ -7,10 +7,11 @@ where rails are narrow from switch to switch. So the ranks are cells of a grid, 
 places in a server along the other, and each dimension has an algorithm of its own (:mod:`stretto.schedule.grid_steps`).
 Where servers are uneven, or few of their ranks reach other servers, data goes by gateways
 (:mod:`stretto.schedule.by_servers`). Servers are what faster links join, or sites; without any, the grid has one
-dimension. In an AllReduce the last steps of halving may be left out, and whole sums exchanged in their place, which
-takes fewer steps. Of all these algorithms those are planned that end first if one step began after another. A Broadcast
-or Reduce always goes by gateways, a part of the data by each. Of its algorithms those are planned that end first if
-each message began when its data is there.
+dimension. On a torus, where ranks are joined to neighbours alone, all ranks send to these alike (:mod:`.neighbours`).
+In an AllReduce the last steps of halving may be left out, and whole sums exchanged in their place, which takes fewer
+steps. Of all these algorithms those are planned that end first if one step began after another. A Broadcast or Reduce
+always goes by gateways, a part of the data by each. Of its algorithms those are planned that end first if each message
+began when its data is there.
 """
 
 from __future__ import annotations
@@ -133,7 +134,8 @@ def hierarchical(request: Request) -> Plan:
     if soonest and completion_s(plans[-1]) > DECIDED * completion_s(plans[0]):
         plans += [_in_turn(algorithm, request, ways) for algorithm in soonest[1:PLANNED]]
     if not plans:
-        raise Unsupported(f"hierarchical does not serve {request.topology.name}: its messages may not carry several chunks")
+        reason = "from neighbour to neighbour its messages carry several chunks"
+        raise Unsupported(f"hierarchical does not serve {request.topology.name}: {reason}")
     return best(plans)
 
 

@@ -32,7 +32,7 @@ class Neighbours(NamedTuple):
 
 
 def neighbours(topology: Topology, ranks: Int32) -> Neighbours | None:
-    """The neighbours of ranks where each has them in the same few directions, by the symmetry of the network; else None."""
+    """The neighbours of ranks, if the network looks alike from each of them and these are few; else None."""
     return _neighbours(topology, ranks.tobytes())
 
 

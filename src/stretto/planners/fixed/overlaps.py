@@ -71,7 +71,9 @@ def _candidates(topology: Topology, c: Collective, algorithms: Sequence[Algorith
                     yield Candidate(algorithm, np.array(phase), np.zeros(len(phase), dtype=np.bool_))
     if c.traits.rooted or not topology.store_and_forward[c.ranks].all():
         return
-    moves = [each for nodes, rank in _clusters(topology, c, labels) for each in _gossips(topology, c, nodes, rank, ways)]
+    moves = [
+        each for nodes, rank in _clusters(topology, c, labels) for each in _gossips(topology, c, nodes, rank, ways)
+    ]
     yield from moves or _among_neighbours(topology, c)
     if len(c.ranks) > MOST_DIRECT:
         return
@@ -114,10 +116,10 @@ def _gossips(topology: Topology, c: Collective, nodes: Int32, rank: Int64, ways:
     directions = [
         Direction(tuple(k * (e == d) for e in range(rank.ndim)), lines[d])
         for d, reached in enumerate(joined)
-        for k in np.flatnonzero(reached) + 1
+        for k in (np.flatnonzero(reached) + 1).tolist()
     ]
     relays = tuple(nodes[len(c.ranks) :].tolist())
-    for candidate in gossips(c.kind, rank.shape, rank.ravel(), directions, float(c.shard_bytes), relays):
+    for candidate in gossips(c.kind, rank.shape, rank.ravel(), directions, c.size_bytes / len(c.ranks), relays):
         if pairless(candidate.algorithm, topology, c, ways) is None:
             yield candidate
 
@@ -126,9 +128,9 @@ def _among_neighbours(topology: Topology, c: Collective) -> Iterator[Candidate]:
     """The moves that all ranks of a torus, or of another network that looks alike from each of them, make alike."""
     found = neighbours(topology, c.ranks)
     if found is not None:
-        yield from gossips(c.kind, *found, float(c.shard_bytes), ())
+        yield from gossips(c.kind, *found, c.size_bytes / len(c.ranks), ())
         if c.traits.pieces == "pair":
-            yield from exchanges_in_turn(*found, MOST_SENT)
+            yield from exchanges_in_turn(*found, c.size_bytes / len(c.ranks), MOST_SENT)
 
 
 def _phases(steps: Sequence[Step], server: Int64) -> tuple[int, ...]:

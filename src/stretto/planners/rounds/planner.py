@@ -55,8 +55,8 @@ LIKELY_ROUNDS, LIKELY_SOLUTIONS = 3, 10
 prices trees grow."""
 
 FIRST_STEPS = 0.04
-"""Steps of the first program for each pair of pieces: about an iteration a piece, over as many rows and columns. AllToAll
-on torus:8x8 takes 0.6 s of CPU for it."""
+"""Steps of the first program for each pair of pieces: about an iteration a piece, over as many rows and columns.
+AllToAll on torus:8x8 takes 0.6 s of CPU for it."""
 
 PASSED = 1e-6
 """What a link to a switch or router counts beside a message, where messages on the way are counted."""
@@ -92,15 +92,15 @@ def _least_steps(request: Request) -> float:
     return 20_000 + COSTS["growth"] * LIKELY_SOLUTIONS * ends * rounds * pipes + FIRST_STEPS * pieces**2
 
 
-def _least_rounds(topology: Topology, c: Collective) -> int:
-    """Messages one after the other that data needs, at least, over nodes that store."""
+def _least_rounds(topology: Topology, c: Collective) -> float:
+    """Messages one after the other that data needs, at least; infinite where links do not join its ranks."""
     hops = _hops(topology)
     if c.traits.reduces_to_all:
-        return int((hops[c.ranks].max(axis=0) + hops[:, c.ranks].max(axis=1)).min())
+        return float((hops[c.ranks].max(axis=0) + hops[:, c.ranks].max(axis=1)).min())
     ends, others = (c.wanted, c.holders) if c.reduces else (c.holders, c.wanted)
     root = c.ranks[ends.values[ends.offsets[:-1]]][others.owners]
     other = c.ranks[others.values]
-    return int((hops[other, root] if c.reduces else hops[root, other]).max())
+    return float((hops[other, root] if c.reduces else hops[root, other]).max())
 
 
 @lru_cache(2)
@@ -108,7 +108,8 @@ def _hops(topology: Topology) -> Float64:
     """float64[nodes, nodes], how many messages lead from node to node, at least; infinite where none do."""
     cost = np.where(topology.forwarding[topology.dst] == ACCELERATOR, 1.0, PASSED)
     links = csr_matrix((cost, (topology.src, topology.dst)), shape=(topology.node_count,) * 2)
-    return np.floor(shortest_path(links))
+    hops: Float64 = np.floor(shortest_path(links))
+    return hops
 
 
 def _is_asked(request: Request) -> bool:
@@ -179,7 +180,7 @@ def _solutions(case: Case, rounds: int, request: Request) -> list[Solved]:
     """Trees for several numbers of rounds, or for the one that was asked for, the soonest first; for the best one with
     more effort."""
     solutions: dict[int, Solved] = {}
-    count, known = rounds or _least_rounds(request.topology, request.workload.collectives[0]), None
+    count, known = rounds or int(_least_rounds(request.topology, request.workload.collectives[0])), None
     while count <= max(MOST_ROUNDS, rounds):
         request.tell(len(solutions), MOST_ROUNDS, f"trees in {count} rounds")
         solved = solve_rounds(case, count, known, _share(request.budget, SEARCH_SHARE))
