@@ -81,19 +81,23 @@ def gossips(
         block_bytes: of a block: of an AllReduce the data divided by the ranks.
         relays: nodes that only pass data on.
     """
-    ranks, traits = len(rank) - len(relays), BY_NAME[kind]
+    ranks, traits, words = len(rank) - len(relays), BY_NAME[kind], "messages of each rank, in all dimensions at once"
+    if traits.pieces == "pair":
+        # a message has the blocks of all offsets that are reached through it: as a block does not grow, others suit too
+        for bytes_ in (block_bytes, block_bytes / len(rank)):
+            steps = _exchanged(_moves(shape, lines, bytes_, False)[0], shape, rank, ranks)
+            if steps:
+                yield _candidate(kind, steps, 1, relays, f"{len(steps)} {words}")
+        return
     moves, gathered_s = _moves(shape, lines, block_bytes, False)
     if gathered_s == inf:
         return
-    if traits.pieces == "pair":
-        steps = _exchanged(moves, shape, rank, ranks)
-    else:
-        gather = needed([_gathered(move, shape, rank, ranks) for move in moves], ranks, len(rank))
-        scatter = [Step(s.block, s.dst, s.src, REDUCE) for s in reversed(gather)] if traits.reduces else []
-        steps = scatter + (gather if traits.reduces_to_all or not traits.reduces else [])
+    gather = needed([_gathered(move, shape, rank, ranks) for move in moves], ranks, len(rank))
+    scatter = [Step(s.block, s.dst, s.src, REDUCE) for s in reversed(gather)] if traits.reduces else []
+    steps = scatter + (gather if traits.reduces_to_all or not traits.reduces else [])
     blocks = ranks if traits.reduces_to_all else 1
     if block_bytes >= 1 or blocks == 1:
-        yield _candidate(kind, steps, blocks, relays, f"{len(steps)} messages of each rank, in all dimensions at once")
+        yield _candidate(kind, steps, blocks, relays, f"{len(steps)} {words}")
     if traits.reduces_to_all and not relays:
         steps, carried, end_s = list[Step](), list[tuple[int, ...]](), 2 * gathered_s
         for count in _parts(shape, lines):
