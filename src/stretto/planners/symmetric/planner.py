@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...model.arrays import Int32, Int64, Ragged
+from ...kernels import at_speed
+from ...model.arrays import Int32, Int64, Ragged, offsets_of
 from ...model.collective import Promised, Workload
 from ...model.errors import Unsupported
 from ...model.kinds import KINDS
@@ -29,10 +30,12 @@ from ...model.topology import Topology
 from ...schedule.best import PER_HALF
 from ...schedule.cutting import GIVE_UP, messages_cost
 from .. import Candidate, Request, register
+from . import kernel_exchange
 from .case import Case, case_of
 from .cuts import completion_s
 from .few_owners import Schedule, few_owners, plan_of
 from .in_switches import InSwitches, in_switches, plan_in_switches
+from .kernel_exchange import Options
 from .routes import find_routes
 from .several import Several, plan_below, plan_several
 from .times import Table, Times, schedule
@@ -82,9 +85,6 @@ BRIEF_ROWS = 250
 BRIEF_ROWS_IN_ALL = 350
 """Transfers that are scheduled for such a request in all, beyond which no more parts and ways are tried: 0.02 s of CPU,
 interpreted (benchmarks/first_plans.py)."""
-
-GOLDEN = (5**0.5 - 1) / 2
-"""Its multiples are spread evenly, modulo 1."""
 
 
 def _serves(topology: Topology, workload: Workload) -> str | None:
@@ -199,7 +199,8 @@ def _best_cut(
     best: tuple[_Cut, Times] | None = None
     worse, rows, most = 0, 0, BRIEF_ROWS if brief else MOST_ROWS
     for exponent in range(MOST_PARTS.bit_length()):
-        cut = _cut(case, ways, len(ways) << exponent)
+        # of many pieces each may go another way
+        cut = _cut(case, table, ways, (1 if case.first.traits.pieces == "pair" else len(ways)) << exponent)
         if cut is None:
             break
         if (best is not None or (brief and more)) and cut.transfers.total > min(most, left - rows):
@@ -244,12 +245,12 @@ class _Cut(NamedTuple):
     size_bytes: Int64
 
 
-def _cut(case: Case, ways: list[Way], parts: int) -> _Cut | None:
+def _cut(case: Case, table: Table, ways: list[Way], parts: int) -> _Cut | None:
     """The data in ``parts`` parts, or a few more; None if a part would have less than a byte for each rank."""
     c, traits = case.first, case.first.traits
     own = case.at[0]
     if traits.pieces == "pair":
-        return _cut_pairs(case, ways, parts)
+        return _cut_pairs(case, table, ways, parts)
     if traits.whole:
         most = max(way.share for way in ways)
         counts = [max(1, round(parts * way.share / most)) for way in ways]
@@ -274,17 +275,14 @@ def _cut(case: Case, ways: list[Way], parts: int) -> _Cut | None:
     return _Cut(workload, owner, ranks * np.arange(total), transfers, part, -(-ranges // ranks)[part])
 
 
-def _cut_pairs(case: Case, ways: list[Way], parts: int) -> _Cut | None:
-    """The same of an exchange, where each pair of ranks has a piece. Which way a piece goes is spread evenly."""
+def _cut_pairs(case: Case, table: Table, ways: list[Way], parts: int) -> _Cut | None:
+    """The same of an exchange, where each pair of ranks has a piece."""
     c, members = case.first, np.flatnonzero(case.members)
     ranks = len(members)
     if c.size_bytes < ranks * parts:
         return None
-    edges = np.cumsum([way.share for way in ways])
-    edges[-1] = np.inf
     each = []
-    for number in range(parts):
-        chosen = np.searchsorted(edges, (np.arange(1, ranks) + number * GOLDEN) * GOLDEN % 1.0)
+    for number, chosen in enumerate(_ways_of_pairs(case, table, ways, members[1:], parts)):
         for k, way in enumerate(ways):
             rows = np.flatnonzero(chosen == k) + 1
             if len(rows) and way.outward is not None:
@@ -296,6 +294,32 @@ def _cut_pairs(case: Case, ways: list[Way], parts: int) -> _Cut | None:
     size = np.full(transfers.total, -(-c.size_bytes // (ranks * parts)))
     workload = _in_chunks(case.workload, parts)
     return _Cut(workload, owner, np.repeat(np.arange(parts), ranks), transfers, transfers.chunk // ranks, size)
+
+
+def _ways_of_pairs(case: Case, table: Table, ways: list[Way], goals: Int64, parts: int) -> Int64:
+    """int64[parts, goals], by which way each part of the piece for each goal goes, so that orbits of links are busy for
+    as long as the shares of the ways say."""
+    symmetry, topology = case.symmetry, case.symmetry.topology
+    if len(ways) == 1:
+        return np.zeros((parts, len(goals)), dtype=np.int64)
+    number, orbit, seconds = [], [], []
+    for k, way in enumerate(ways):
+        assert way.outward is not None, "pieces are copied"
+        moved = exchange(symmetry, way.outward, goals)
+        route = table.routes(moved)
+        number.append(moved.chunk[route.owners] * len(ways) + k)
+        orbit.append(symmetry.link_orbits[route.values])
+        seconds.append(symmetry.copies[route.values] / topology.bandwidth[route.values])
+    entries = np.concatenate(number)
+    order = np.argsort(entries, kind="stable")
+    options = Options(
+        np.arange(len(goals) + 1) * len(ways), np.tile([way.share for way in ways], len(goals)),
+        offsets_of(np.bincount(entries, minlength=len(goals) * len(ways))),
+        np.concatenate(orbit)[order].astype(np.int64), np.concatenate(seconds)[order],
+    )  # fmt: skip
+    deal = at_speed(kernel_exchange.deal, float(parts * len(entries)))
+    dealt_out = deal(np.full(len(goals), parts), options, np.ones(topology.link_count))
+    return np.asarray(dealt_out % len(ways)).reshape(len(goals), parts).T
 
 
 def _apportioned(shares: list[float], parts: int) -> list[int]:
