@@ -377,3 +377,12 @@ def test_a_switch_to_which_nothing_leads_is_of_no_tier(monkeypatch):
     monkeypatch.setattr("stretto.bounds.candidates._components", lambda topology, usable: divided.append(usable) or [])
     clusters(net)
     assert len(divided) == 1, "by the one bandwidth alone"
+
+
+def test_links_along_the_longest_side_of_a_large_torus_bound_an_alltoall():
+    """Each half of the side of 8 has 80 ranks, whose pieces for the other half enter over 40 links."""
+    net = load_topology("torus:5x4x8?message=0")
+    size = 160_000_000
+    found = bounds(net, Workload((make_collective("alltoall", net, size),)))[0]
+    assert found.kind == "flow"
+    assert found.seconds == pytest.approx(80 * 80 * size / 160 / (40 * net.bandwidth[0]), rel=1e-3)

@@ -179,3 +179,12 @@ def test_collectives_of_any_ranks_of_a_switch_are_served(seed):
     plan = run_planner("symmetric", topology, workload)
     assert verify(plan).ok and verify(plan.expanded).ok
     assert plan.meta["group"] == list(ranks.shape)
+
+
+@pytest.mark.parametrize("spec", ["torus:4x4", "torus:5x5", "torus:6x8", "torus:3x4x5", "ring:9"])
+def test_an_alltoall_on_a_torus_keeps_the_links_of_its_longest_side_busy_from_the_start(spec):
+    topology = load_topology(f"{spec}?message=0")
+    workload = Workload((make_collective("alltoall", topology, 100_000_000),))
+    plan = run_planner("symmetric", topology, workload)
+    assert verify(plan).ok
+    assert simulate(plan).completion_s <= 1.01 * bounds(topology, workload)[0].seconds

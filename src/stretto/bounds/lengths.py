@@ -10,7 +10,9 @@ Which lengths are tried:
 
 - equal lengths, which count hops: the best in tori;
 - in small networks the best lengths of all, by a linear program;
-- in larger ones lengths by a good flow (:mod:`.concurrent`): its prices, or lengths only for the links that it fills.
+- in larger ones lengths by a good flow (:mod:`.concurrent`): its prices, or lengths only for the links that it fills;
+- beyond these, in networks that look alike from all ranks, lengths for links of one kind alone: those along the longest
+  side of a torus.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from ..kernels import paths as paths_kernel
 from ..model.arrays import Float64, Int32, Int64
 from ..model.collective import Collective
 from ..model.topology import Topology
+from .blocks import rank_symmetry
 from .concurrent import concurrent_flow
 from .model import Bound
 
@@ -34,6 +37,9 @@ SOLVED_UP_TO = 5000
 
 ROUTED_UP_TO = 20_000
 """The most pairs for which a flow is sought."""
+
+MOST_KINDS = 8
+"""Kinds of links that look alike, each of which is tried to have a length alone, at most."""
 
 FULL = (0.1, 0.3, 0.5, 0.7)
 """How near a link must be to the busiest one to have a length; each of these is tried."""
@@ -106,6 +112,22 @@ def _candidates(topology: Topology, collective: Collective) -> Iterable[Int64]:
             yield _whole(solved)
     elif len(sources) > 1 and len(collective.piece_bytes) <= ROUTED_UP_TO:
         yield from _priced(topology, collective)
+    else:
+        yield from _of_orbits(topology, collective)
+
+
+def _of_orbits(topology: Topology, collective: Collective) -> Iterable[Int64]:
+    """Lengths for links alone that the symmetry of the network maps to each other, and those in the other direction."""
+    symmetry = rank_symmetry(topology, collective)
+    if symmetry is None:
+        return
+    orbit = symmetry.link_orbits
+    back = symmetry.links_between(topology.dst, topology.src)
+    # the best lengths are alike for links that look alike, by convexity
+    kinds = np.unique(np.minimum(orbit, np.where(back >= 0, orbit[back], orbit)), return_inverse=True)[1].ravel()
+    if 1 < kinds.max() + 1 <= MOST_KINDS:
+        for kind in range(kinds.max() + 1):
+            yield np.asarray(kinds == kind).astype(np.int64)
 
 
 def _priced(topology: Topology, collective: Collective) -> Iterable[Int64]:

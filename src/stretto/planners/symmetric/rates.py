@@ -25,7 +25,7 @@ LEAST_SHARE = 0.01
 EVEN = 1e-3
 """What the largest share costs where shares are to be even, as a share of the time. An exchange by chains that begin
 along one dimension leaves the links of the others idle at first: AllToAll on torus:32x32 takes 1.25 times the bound by
-two chains and 1.03 by four that load links alike."""
+two chains, and by four that load links alike it ends at the bound (docs/contributors/planners/symmetric.md)."""
 
 
 class Columns(NamedTuple):
