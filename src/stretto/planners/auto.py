@@ -70,7 +70,7 @@ OVER_BUDGET = 150.0
 
 TRANSFERS_A_STEP = 2.0
 """Transfers of data that is not copied, for each step of the effort, up to which ``auto`` plans: "normal" allows 2
-million. 1.6 million, of AllToAll on torus:20x20, take 12 s of CPU and 0.7 GB (benchmarks/large.py)."""
+million. By ``paths`` 1.6 million, of AllToAll on torus:20x20, take 12 s of CPU and 0.7 GB (benchmarks/large.py)."""
 
 MANY_DELIVERIES = 2_000_000
 """Deliveries beyond which planners whose work does not grow with pairs of ranks are asked alone, if they serve the
