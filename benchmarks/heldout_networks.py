@@ -273,6 +273,47 @@ def _cloud_table() -> tuple[NDArray[np.float64], NDArray[np.float64], list[str]]
     )
 
 
+def chips(rng: Rng) -> Topology:
+    """A grid of 1 to 3 dimensions of 8 to 128 chips. In each dimension the ends of lines are joined or not, and links
+    have a width and a latency of their own, both ways alike."""
+    while True:
+        sides = tuple(map(int, rng.integers(2, 9, int(rng.integers(1, 4)))))
+        if 8 <= np.prod(sides) <= 128:
+            break
+    links: Links = {}
+    places = np.array(np.unravel_index(np.arange(np.prod(sides)), sides))
+    for d, side in enumerate(sides):
+        link = float(rng.choice([12.5e9, 25e9, 50e9, 100e9])), float(rng.choice([0.5e-6, 0.7e-6, 2e-6]))
+        around = rng.random() < 0.75 and side > 2
+        for v in np.flatnonzero(places[d] < side - (not around)).tolist():
+            to = places[:, v].copy()
+            to[d] = (to[d] + 1) % side
+            _join(links, v, int(np.ravel_multi_index(to, sides)), link)
+    return _made("chips", [ACCELERATOR] * places.shape[1], links)
+
+
+def datacenters(rng: Rng) -> Topology:
+    """4 to 8 datacenters of 8 to 24 GPUs on a switch, half of the time equally many. Each has a border router with a
+    port of 5 to 50 GB/s; each two are joined by 1 to 25 GB/s, 0.1 to 20 ms from each other."""
+    count, equal = int(rng.integers(4, 9)), int(rng.integers(8, 25))
+    sizes = [equal] * count if rng.random() < 0.5 else rng.integers(8, 25, count).tolist()
+    kinds: list[int] = []
+    links: Links = {}
+    borders = []
+    for size in sizes:
+        first = len(kinds)
+        kinds += [ACCELERATOR] * size + [SWITCH, ROUTER]
+        for v in range(first, first + size):
+            _join(links, v, first + size, (150e9, 0.5e-6))
+        borders.append(first + size + 1)
+        _join(links, first + size, borders[-1], (float(rng.uniform(5e9, 50e9)), 1e-6))
+    for a in range(count):
+        for b in range(a):
+            latency_s = float(np.exp(rng.uniform(np.log(0.1e-3), np.log(20e-3))))
+            _join(links, borders[a], borders[b], (float(np.exp(rng.uniform(np.log(1e9), np.log(25e9)))), latency_s))
+    return _made("datacenters", kinds, links)
+
+
 KINDS: dict[str, Callable[[Rng], Topology]] = {
     "family": member,
     "zoo": zoo_network,
@@ -287,6 +328,8 @@ KINDS: dict[str, Callable[[Rng], Topology]] = {
     "far": far_sites,
     "rails": rails,
     "regions": cloud_regions,
+    "chips": chips,
+    "datacenters": datacenters,
 }
 
 
