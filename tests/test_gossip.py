@@ -14,7 +14,7 @@ from stretto.model.plan import COPY
 from stretto.planners import run_planner
 from stretto.planners.fixed.neighbours import neighbours
 from stretto.planners.fixed.overlaps import _clusters, _gossips
-from stretto.schedule.gossip import Direction, Line, _growth, exchanges_in_turn, gossips
+from stretto.schedule.gossip import Direction, Line, _growth, gossips
 from stretto.schedule.gossip import _moves as moves_to
 from stretto.schedule.overlapping import overlapped
 from stretto.schedule.pipes import build_network
@@ -76,12 +76,12 @@ def test_a_gather_brings_each_block_once_to_each_rank(shape):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_an_alltoall_brings_each_block_to_its_goal(shape):
     n = int(np.prod(shape))
-    at = np.repeat(np.arange(n), n)
-    ((steps, _),) = steps_of("alltoall", shape)
-    for step in steps:
-        assert (at[step.block] == step.src).all() and len(np.unique(step.block)) == len(step.block)
-        at[step.block] = step.dst
-    assert (at == np.tile(np.arange(n), n)).all()
+    for steps, _ in steps_of("alltoall", shape):
+        at = np.repeat(np.arange(n), n)
+        for step in steps:
+            assert (at[step.block] == step.src).all() and len(np.unique(step.block)) == len(step.block)
+            at[step.block] = step.dst
+        assert (at == np.tile(np.arange(n), n)).all()
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -228,34 +228,19 @@ def test_on_a_torus_each_block_goes_to_its_goal_by_neighbours(shape):
     n = int(np.prod(shape))
     rank = np.random.default_rng(1).permutation(n)
     place = np.array(np.unravel_index(np.argsort(rank), shape))
-    every = [*gossips("alltoall", shape, rank, to_neighbours(shape), 1.0, ())]
-    every += exchanges_in_turn(shape, rank, to_neighbours(shape), 100.0, 1e6)
-    assert len(every) > 1
-    for algorithm in (each.algorithm for each in every):
-        parts = algorithm.blocks("alltoall", n, 1)
-        at = np.repeat(np.arange(n), n * parts)
+    for algorithm in (each.algorithm for each in gossips("alltoall", shape, rank, to_neighbours(shape), 1.0, ())):
+        at = np.repeat(np.arange(n), n)
         for step in algorithm.steps("alltoall", n):
             apart = np.abs(place[:, step.src] - place[:, step.dst])
             assert (np.minimum(apart, np.array(shape)[:, None] - apart).sum(axis=0) == 1).all()
             assert (at[step.block] == step.src).all()
             at[step.block] = step.dst
-        assert (at == np.tile(np.repeat(np.arange(n), parts), n)).all()
-
-
-def test_exchanges_in_turn_load_all_links_of_a_torus_alike():
-    (half, whole) = exchanges_in_turn((4, 4), np.arange(16), to_neighbours((4, 4)), 100.0, 1e6)
-    for candidate, parts, uneven in ((half, 2, True), (whole, 4, False)):
-        steps = candidate.algorithm.steps("alltoall", 16)
-        sent = np.bincount(np.concatenate([step.src * 16 + step.dst for step in steps]), minlength=256)
-        loads = sent[sent > 0] / parts
-        assert (loads.max() > loads.min()) == uneven
-        assert uneven or loads.max() == 8  # 16 blocks that go 2 hops each, over 4 links
+        assert (at == np.tile(np.arange(n), n)).all()
 
 
 def test_what_cannot_be_reached_has_no_moves():
     east = [way for way in to_neighbours((3, 3)) if way.offset[0] == 0]
     assert not [*gossips("allgather", (3, 3), np.arange(9), east, 1.0, ())]
-    assert not [*exchanges_in_turn((3, 3), np.arange(9), east, 100.0, 1e6)]
 
 
 @pytest.mark.parametrize("spec", ["torus:3x4?message=2us", "ring:5?message=2us", "trn2:2?message=1us"])

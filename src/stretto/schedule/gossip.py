@@ -16,7 +16,6 @@ is a search of its own, where a message has a single sum, which cannot be taken 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
 from math import inf, prod
 from typing import NamedTuple
 
@@ -106,58 +105,6 @@ def gossips(
         summary = f"{len(steps)} messages of each rank with whole sums, in all dimensions at once"
         if steps:
             yield _candidate(kind, steps, 1, relays, summary)._replace(carried=carried)
-
-
-def exchanges_in_turn(
-    shape: Sequence[int], rank: Int64, directions: Sequence[Direction], block_bytes: float, most: float
-) -> Iterator[Candidate]:
-    """AllToAlls that go along one dimension after the other, from neighbour to neighbour, the shorter way round.
-
-    A part of each block begins with each dimension, so that the links of all dimensions are busy; half of each part
-    goes the one way round where both are as long.
-
-    Args:
-        rank: int64[cells], the rank at each cell, the last dimension fastest.
-        directions: where messages may lead: to both neighbours in every dimension, or there are none.
-        most: blocks that may be sent in all, over all steps.
-    """
-    axes, ranks = range(len(shape)), len(rank)
-    both = {tuple(by * (d == axis) % shape[d] for d in axes) for axis in axes for by in (1, -1)}
-    if not both <= {offset for offset, _ in directions}:
-        return
-    hops = sum(count // 2 * ((count + 1) // 2) / count for count in shape)
-    for signs in ((1,), (1, -1)) if any(count % 2 == 0 and count > 2 for count in shape) else ((1,),):
-        chains = [(*axes[first:], *axes[:first]) for first in axes]
-        parts = len(chains) * len(signs)
-        if parts > block_bytes or parts * ranks * ranks * hops > most:
-            return
-        found = [_exchanged(_in_turn(shape, chain, sign), shape, rank, ranks) for chain in chains for sign in signs]
-        steps = [
-            step._replace(block=step.block * parts + part)
-            for steps in zip_longest(*found)
-            for part, step in enumerate(steps)
-            if step is not None
-        ]
-        summary = f"from neighbour to neighbour, one dimension after the other, in {parts} orders"
-        yield _candidate("alltoall", steps, parts, (), summary)
-
-
-def _in_turn(shape: Sequence[int], chain: Sequence[int], sign: int) -> list[Move]:
-    """The moves along one dimension after the other; those that lead as far both ways go by the sign of that."""
-    cells = np.arange(prod(shape))
-    places = np.array(np.unravel_index(cells, shape))
-    moves = []
-    for turn, axis in enumerate(chain):
-        later = np.array(chain[turn + 1 :], dtype=np.int64)
-        here = (places[later] == 0).all(axis=0)
-        count = shape[axis]
-        longer, shorter = count // 2, (count - 1) // 2
-        for far in range(1, longer + 1):
-            for by in (sign, -sign)[: 1 + (far <= shorter)]:
-                offset = [by * (d == axis) for d in range(len(shape))]
-                reached = np.flatnonzero(here & (places[axis] == by * far % count))
-                moves.append(Move(_moved(cells, shape, offset), reached))
-    return moves
 
 
 def _candidate(kind: str, steps: list[Step], blocks: int, relays: tuple[int, ...], summary: str) -> Candidate:

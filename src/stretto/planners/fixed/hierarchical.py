@@ -39,7 +39,7 @@ from ...schedule.servers import gateways, grids, server_labels
 from ...schedule.ways import Ways, ways_of
 from .. import Candidate, Request, over_links, register
 from .hops import Hop
-from .neighbours import neighbours
+from .neighbours import neighbours, product_among
 from .overlaps import MOST_DIRECT, few_steps, fits, overlaps
 from .planner import pairless, plan_algorithm
 
@@ -93,8 +93,10 @@ def _refusal(topology: Topology, workload: Workload) -> str | None:
 
 def _goes_to_neighbours(topology: Topology, c: Collective) -> bool:
     """Whether data may go from neighbour to neighbour alone."""
-    served = c.kind in BETWEEN_SERVERS and c.is_whole and messages_cost(topology)
-    return served and bool(topology.store_and_forward[c.ranks].all()) and neighbours(topology, c.ranks) is not None
+    if not (c.kind in BETWEEN_SERVERS and c.is_whole and messages_cost(topology)):
+        return False
+    graphs = product_among if c.traits.pieces == "pair" else neighbours
+    return bool(topology.store_and_forward[c.ranks].all()) and graphs(topology, c.ranks) is not None
 
 
 def _steps(request: Request) -> float:

@@ -1,4 +1,4 @@
-"""Networks that look alike from every rank, such as tori: a grid of ranks, and where each has neighbours."""
+"""Ranks that are joined to few neighbours: where all ranks look alike, and in products of graphs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ import numpy as np
 from ...model.arrays import Int32, Int64
 from ...model.topology import Topology
 from ...schedule.gossip import Direction, Line
+from ...schedule.products import Product, product_of
 from ...schedule.ways import ways_of
 from ...symmetry import find_symmetry
 
 MOST_DIRECTIONS = 32
 """Directions in which a rank has neighbours, at most."""
+
+
+MOST_IN_PRODUCT = 128
+"""Ranks up to which a product of graphs is looked for."""
 
 
 class Neighbours(NamedTuple):
@@ -67,3 +72,19 @@ def _neighbours(topology: Topology, nodes: bytes) -> Neighbours | None:
         for element, way in joined
     ]
     return Neighbours(tuple(symmetry.orders.tolist()), rank, directions)
+
+
+def product_among(topology: Topology, ranks: Int32) -> Product | None:
+    """The product of graphs that joins the ranks; None if they are joined otherwise, or many."""
+    return _product(topology, ranks.tobytes())
+
+
+@lru_cache(4)
+def _product(topology: Topology, nodes: bytes) -> Product | None:
+    ranks = np.frombuffer(nodes, dtype=np.int32)
+    if len(ranks) > MOST_IN_PRODUCT:
+        return None
+    pairs = np.stack(np.meshgrid(ranks, ranks, indexing="ij"), axis=-1).reshape(-1, 2)
+    joined = np.array(list(map(bool, ways_of(topology).between(pairs)))).reshape(len(ranks), -1)
+    np.fill_diagonal(joined, False)
+    return product_of(joined)

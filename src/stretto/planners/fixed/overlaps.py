@@ -13,16 +13,17 @@ from ...model.plan import Plan
 from ...model.topology import Topology
 from ...schedule.algorithms import WHERE_MESSAGES_COST, Algorithm, Step
 from ...schedule.cutting import messages_cost
-from ...schedule.gossip import Direction, Line, exchanges_in_turn, gossips
+from ...schedule.gossip import Direction, Line, gossips
 from ...schedule.grid_steps import HALVES, on_grid
 from ...schedule.job_loads import Candidate
 from ...schedule.overlapping import overlapped
 from ...schedule.pipes import build_network
+from ...schedule.products import exchanges_in_turn
 from ...schedule.servers import grids, server_labels
 from ...schedule.ways import Ways
 from .. import Request
 from .hops import Hop
-from .neighbours import neighbours
+from .neighbours import neighbours, product_among
 from .planner import pairless
 
 FEW_STEPS = ("rabenseifner", "dissemination")
@@ -125,12 +126,13 @@ def _gossips(topology: Topology, c: Collective, nodes: Int32, rank: Int64, ways:
 
 
 def _among_neighbours(topology: Topology, c: Collective) -> Iterator[Candidate]:
-    """The moves that all ranks of a torus, or of another network that looks alike from each of them, make alike."""
-    found = neighbours(topology, c.ranks)
-    if found is not None:
-        yield from gossips(c.kind, *found, c.size_bytes / len(c.ranks), ())
-        if c.traits.pieces == "pair":
-            yield from exchanges_in_turn(*found, c.size_bytes / len(c.ranks), MOST_SENT)
+    """Messages to neighbours alone: those that all ranks of a torus, or of another network that looks alike from each
+    of them, send alike; and those of an AllToAll in a product of small graphs."""
+    block_bytes = c.size_bytes / len(c.ranks)
+    if (found := neighbours(topology, c.ranks)) is not None:
+        yield from gossips(c.kind, *found, block_bytes, ())
+    if c.traits.pieces == "pair" and (graphs := product_among(topology, c.ranks)) is not None:
+        yield from exchanges_in_turn(graphs, block_bytes, MOST_SENT)
 
 
 def _phases(steps: Sequence[Step], server: Int64) -> tuple[int, ...]:
