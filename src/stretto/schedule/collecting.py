@@ -22,7 +22,7 @@ from .cutting import messages_cost
 COLLECT_STEPS = 20.0
 """Steps (:mod:`.effort`) that this takes for each transfer, with the simulation of the plan."""
 
-MOST_COLLECTED = 30_000
+MOST_COLLECTED = 10_000
 """Transfers up to which a plan is looked at."""
 
 
