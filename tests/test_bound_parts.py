@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from networks import random_network
@@ -19,6 +19,7 @@ from stretto.model.topology import ACCELERATOR, ROUTER, SWITCH, Topology, make_t
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
+from stretto.verify import verify
 
 
 def allreduce(net: Topology, size: int = 10**9):
@@ -129,10 +130,10 @@ def test_servers_are_the_parts_of_a_large_cluster(steps, monkeypatch):
     assert found.seconds == Fraction(2 * 63, 64 * 400)
 
 
-def capped(copies: bool) -> Topology:
+def capped(copies: bool, hub: int = SWITCH) -> Topology:
     """Four GPUs at a hub that gets 1 GB/s from each of them and sends 4 GB/s to each."""
     links = [row for v in range(4) for row in ((v, 4, 1e9, 1e-6), (4, v, 4e9, 1e-6))]
-    return make_topology("capped", [ACCELERATOR] * 4 + [SWITCH], links, replicates=[False] * 4 + [copies])
+    return make_topology("capped", [ACCELERATOR] * 4 + [hub], links, replicates=[False] * 4 + [copies])
 
 
 def test_what_ranks_can_send_counts_where_no_switch_copies():
@@ -152,6 +153,15 @@ def test_where_the_switch_copies_ranks_send_less():
     assert sent.seconds <= 1.001
 
 
+def test_a_router_in_which_no_route_branches_copies_what_it_has_stored():
+    """A rank sends a sum to the router once, and the router sends it on to the three others."""
+    net = capped(False, ROUTER)
+    plan = run_planner("mtegcca", net, Workload((allreduce(net),)))
+    assert verify(plan).ok
+    assert bounds(net, plan.workload)[0].seconds <= simulate(plan).completion_s < 1.2
+
+
+@settings(max_examples=25)
 @given(seed=st.integers(0, 10_000), width=st.sampled_from([0.1, 0.5, 2.0]))
 def test_no_plan_beats_what_parts_send_and_receive_on_uneven_networks(seed, width):
     net = random_network(seed)

@@ -21,7 +21,8 @@ enter it least: a min-cut.
 
 Backwards in time an AllReduce is one, too: sums become copies and copies sums, each contribution comes to each rank
 once, and a message that went from one node to another goes back over the same links. A node that copies without adding
-then adds. So the bound holds for what leaves parts, too (:func:`backwards`), where each node that copies is in a part.
+then adds: a switch that replicates, and any router, since it stores what comes and can send it on several times. So the
+bound holds for what leaves parts, too (:func:`backwards`), where each node that copies is in a part.
 
 Where every link has an equal one in the opposite direction, and all nodes are ranks, in-trees and out-trees reach the
 bound of the best partition: it is twice the bound of packing undirected spanning trees (Tutte and Nash-Williams 1961),
@@ -111,7 +112,7 @@ def best_parts(topology: Topology, collective: Collective) -> Parts | None:
 
 def backwards(topology: Topology) -> Topology:
     """The network on which an AllReduce of this one runs backwards in time: links turned round, copies made sums."""
-    reduces = topology.reduces | (topology.replicates & ~topology.adds)
+    reduces = topology.reduces | ((topology.replicates | topology.is_router) & ~topology.adds)
     return replace(topology, src=topology.dst, dst=topology.src, reduces=reduces).relaying
 
 
