@@ -11,6 +11,7 @@ from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
 from stretto.model.messages import message_count
 from stretto.model.plan import COPY
+from stretto.model.topology import ACCELERATOR, make_topology
 from stretto.planners import run_planner
 from stretto.planners.fixed.neighbours import neighbours
 from stretto.planners.fixed.overlaps import _clusters, _gossips
@@ -250,6 +251,15 @@ def test_ranks_that_are_joined_to_neighbours_send_alike(spec, kind):
     plan = run_planner("hierarchical", net, Workload((make_collective(kind, net, 100_000),)), effort="quick")
     assert verify(plan).ok
     assert "in all dimensions at once" in plan.meta["algorithm"] or "neighbour" in plan.meta["algorithm"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sums_also_go_round_where_links_lead_one_way(kind):
+    links = [(v, (v + k) % 7, 1e9, 1e-6) for v in range(7) for k in (1, 3)]
+    net = make_topology("one-way", [ACCELERATOR] * 7, links, message_s=[1e-6] * len(links))
+    plan = run_planner("hierarchical", net, Workload((make_collective(kind, net, 7_000),)), effort="quick")
+    assert verify(plan).ok
+    assert "in all dimensions at once" in plan.meta["algorithm"]
 
 
 def test_a_torus_has_its_neighbours_and_a_mesh_has_none():

@@ -88,11 +88,15 @@ def gossips(
             if steps:
                 yield _candidate(kind, steps, 1, relays, f"{len(steps)} {words}")
         return
-    moves, gathered_s = _moves(shape, lines, block_bytes, False)
+    gathered = [_moves(shape, each, block_bytes, False) for each in _halves(shape, lines, traits.reduces)]
+    gathered_s = max(end_s for _, end_s in gathered)
     if gathered_s == inf:
         return
-    gather = needed([_gathered(move, shape, rank, ranks) for move in moves], ranks, len(rank))
-    scatter = [Step(s.block, s.dst, s.src, REDUCE) for s in reversed(gather)] if traits.reduces else []
+    back, gather = (
+        needed([_gathered(move, shape, rank, ranks) for move in moves], ranks, len(rank))
+        for moves, _ in (gathered[0], gathered[-1])
+    )
+    scatter = [Step(s.block, s.dst, s.src, REDUCE) for s in reversed(back)] if traits.reduces else []
     steps = scatter + (gather if traits.reduces_to_all or not traits.reduces else [])
     blocks = ranks if traits.reduces_to_all else 1
     if block_bytes >= 1 or blocks == 1:
@@ -105,6 +109,13 @@ def gossips(
         summary = f"{len(steps)} messages of each rank with whole sums, in all dimensions at once"
         if steps:
             yield _candidate(kind, steps, 1, relays, summary)._replace(carried=carried)
+
+
+def _halves(shape: Sequence[int], lines: Sequence[Direction], reduces: bool) -> list[Sequence[Direction]]:
+    """Where messages may lead backwards in time, for sums, and where forward; once where that is alike."""
+    turned = [Direction(tuple(-by % n for by, n in zip(offset, shape, strict=True)), line) for offset, line in lines]
+    forth, back = ({(offset, line._replace(port=0)) for offset, line in each} for each in (lines, turned))
+    return [turned, lines] if reduces and forth != back else [lines]
 
 
 def _candidate(kind: str, steps: list[Step], blocks: int, relays: tuple[int, ...], summary: str) -> Candidate:

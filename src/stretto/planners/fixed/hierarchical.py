@@ -136,7 +136,7 @@ def hierarchical(request: Request) -> Plan:
     if soonest and completion_s(plans[-1]) > DECIDED * completion_s(plans[0]):
         plans += [_in_turn(algorithm, request, ways) for algorithm in soonest[1:PLANNED]]
     if not plans:
-        reason = "from neighbour to neighbour its messages carry several chunks"
+        reason = "from neighbour to neighbour it needs messages of several chunks, and a byte or more for each rank"
         raise Unsupported(f"hierarchical does not serve {request.topology.name}: {reason}")
     return best(plans)
 
