@@ -93,10 +93,11 @@ def _refusal(topology: Topology, workload: Workload) -> str | None:
 
 def _goes_to_neighbours(topology: Topology, c: Collective) -> bool:
     """Whether data may go from neighbour to neighbour alone."""
-    if not (c.kind in BETWEEN_SERVERS and c.is_whole and messages_cost(topology)):
+    served = c.kind in BETWEEN_SERVERS and c.is_whole and messages_cost(topology)
+    if not served or not topology.store_and_forward[c.ranks].all():
         return False
-    graphs = product_among if c.traits.pieces == "pair" else neighbours
-    return bool(topology.store_and_forward[c.ranks].all()) and graphs(topology, c.ranks) is not None
+    alike = neighbours(topology, c.ranks) is not None
+    return alike or (c.traits.pieces == "pair" and product_among(topology, c.ranks) is not None)
 
 
 def _steps(request: Request) -> float:
