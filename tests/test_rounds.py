@@ -17,6 +17,7 @@ from stretto.model.topology import ACCELERATOR, Topology, make_topology
 from stretto.model.variants import with_messages
 from stretto.planners import run_planner
 from stretto.planners.rounds.kernel_growth import grow_trees
+from stretto.planners.rounds.planner import _least_rounds
 from stretto.simulate import simulate
 from stretto.solvers import INFINITY, Model
 from stretto.solvers.highs import Growing
@@ -141,3 +142,14 @@ def test_two_bytes_take_few_iterations_where_some_links_ask_nothing_for_messages
     net = load_topology("dgx2?message=20us")
     free = np.random.default_rng(0).random(net.link_count) < 0.5
     planned(replace(net, message_s=np.where(free, 0.0, net.message_s)), "allreduce", 2)
+
+
+def test_an_allreduce_by_a_switch_begins_with_a_round_for_sums_and_one_for_copies():
+    net = load_topology("star:5?message=2us")
+    assert _least_rounds(net, make_collective("allreduce", net, 1_000_000)) == 2
+
+
+def test_a_multicast_to_its_root_alone_is_refused():
+    net = load_topology("ring:5?message=1us")
+    with pytest.raises(Unsupported, match="every rank has what it needs"):
+        run_planner("rounds", net, Workload((make_collective("multicast", net, 1000, receivers=[0]),)))

@@ -71,7 +71,10 @@ def _serves(topology: Topology, workload: Workload) -> str | None:
         return "it plans one collective"
     if topology.changes:
         return "its rounds are for bandwidths that do not change"
-    if _least_rounds(topology, workload.collectives[0]) > MOST_ROUNDS:
+    least = _least_rounds(topology, workload.collectives[0])
+    if least == 0:
+        return "every rank has what it needs"
+    if least > MOST_ROUNDS:
         return f"some rank is more than {MOST_ROUNDS} messages away"
     if workload.chunk_reduces.any() and (topology.forwarding != topology.kind).any():
         return "routers that store end its trees, and cannot sum"
@@ -96,7 +99,8 @@ def _least_rounds(topology: Topology, c: Collective) -> float:
     """Messages one after the other that data needs, at least; infinite where links do not join its ranks."""
     hops = _hops(topology)
     if c.traits.reduces_to_all:
-        return float((hops[c.ranks].max(axis=0) + hops[:, c.ranks].max(axis=1)).min())
+        most = hops[c.ranks].max(axis=0) + hops[:, c.ranks].max(axis=1)
+        return float(most[topology.forwarding == ACCELERATOR].min())  # by way of a node that holds the sum
     ends, others = (c.wanted, c.holders) if c.reduces else (c.holders, c.wanted)
     root = c.ranks[ends.values[ends.offsets[:-1]]][others.owners]
     other = c.ranks[others.values]
