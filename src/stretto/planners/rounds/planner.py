@@ -58,6 +58,10 @@ FIRST_STEPS = 0.04
 """Steps of the first program for each pair of pieces: about an iteration a piece, over as many rows and columns.
 AllToAll on torus:8x8 takes 0.6 s of CPU for it."""
 
+MOST_NODES = 1000
+"""Nodes up to which messages on the way are counted, 0.2 s of CPU. In larger networks rounds take far more than the
+effort."""
+
 PASSED = 1e-6
 """What a link to a switch or router counts beside a message, where messages on the way are counted."""
 
@@ -96,7 +100,10 @@ def _least_steps(request: Request) -> float:
 
 
 def _least_rounds(topology: Topology, c: Collective) -> float:
-    """Messages one after the other that data needs, at least; infinite where links do not join its ranks."""
+    """Messages one after the other that data needs, at least; infinite where links do not join its ranks, and 1 in
+    networks that are too large to look."""
+    if topology.node_count > MOST_NODES:
+        return 1.0
     hops = _hops(topology)
     if c.traits.reduces_to_all:
         most = hops[c.ranks].max(axis=0) + hops[:, c.ranks].max(axis=1)
