@@ -108,7 +108,7 @@ def _steps(request: Request) -> float:
 @register(
     "hierarchical",
     collectives=(*BETWEEN_SERVERS, *ROOTED),
-    topologies="where ranks of a server are joined, and some of them with other servers, without planes",
+    topologies="where ranks of a server are joined, some of them with other servers; tori and meshes; without planes",
     paper="Rabenseifner, ICCS 2004; Bruck et al., IEEE TPDS 1997",
     messages=True,
     serves=_refusal,
