@@ -105,12 +105,12 @@ def test_a_plan_for_chakra_is_read_back_as_it_was(kind, planned, tmp_path):
 
 
 def test_the_same_request_gives_the_same_plan_and_names_its_target(tmp_path):
-    one, other = (st.plan("alltoall", "dgx1", size="4MB", target="msccl", effort=EFFORT) for _ in range(2))
+    one, other = (st.plan("allreduce", "dgx1", size="4MB", target="msccl", effort=EFFORT) for _ in range(2))
     assert one.digest() == other.digest() and one.summary()["target"] == "msccl"
     assert not one.workload.collectives[0].evenly_cut, "chunks cover several parts"
     exporters()["msccl"].write(simulate(one), str(tmp_path / "x"))
     check(
-        (tmp_path / "x").read_text(), "alltoall", 8, parts_of(one.workload.collectives[0], TARGETS["msccl"]).number, 0
+        (tmp_path / "x").read_text(), "allreduce", 8, parts_of(one.workload.collectives[0], TARGETS["msccl"]).number, 0
     )
 
 
