@@ -153,3 +153,11 @@ def test_a_multicast_to_its_root_alone_is_refused():
     net = load_topology("ring:5?message=1us")
     with pytest.raises(Unsupported, match="every rank has what it needs"):
         run_planner("rounds", net, Workload((make_collective("multicast", net, 1000, receivers=[0]),)))
+
+
+def test_as_many_rounds_as_are_asked_for_reach_ranks_that_are_far():
+    net = load_topology("line:15?message=1us")
+    work = Workload((make_collective("broadcast", net, 100_000),))
+    with pytest.raises(Unsupported, match="in 12 rounds some rank is not reached"):
+        run_planner("rounds", net, work)
+    assert verify(run_planner("rounds", net, work, options={"rounds": 14})).ok

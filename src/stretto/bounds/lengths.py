@@ -8,7 +8,7 @@ the bound follows by shortest paths alone.
 
 Which lengths are tried:
 
-- equal lengths, which count hops: the best in tori;
+- equal lengths, which count hops: the best in tori of equal sides;
 - in small networks the best lengths of all, by a linear program;
 - in larger ones lengths by a good flow (:mod:`.concurrent`): its prices, or lengths only for the links that it fills;
 - beyond these, in networks that look alike from all ranks, lengths for links of one kind alone: those along the longest

@@ -17,7 +17,6 @@ from ...symmetry import find_symmetry
 MOST_DIRECTIONS = 32
 """Directions in which a rank has neighbours, at most."""
 
-
 MOST_IN_PRODUCT = 128
 """Ranks up to which a product of graphs is looked for."""
 

@@ -21,11 +21,10 @@ NEAR = 1.005
 LEAST_SHARE = 0.01
 """Share of the data below which a chain is left out."""
 
-
 EVEN = 1e-3
 """What the largest share costs where shares are to be even, as a share of the time. An exchange by chains that begin
-along one dimension leaves the links of the others idle at first: AllToAll on torus:32x32 takes 1.25 times the bound by
-two chains, and by four that load links alike it ends at the bound (docs/contributors/planners/symmetric.md)."""
+along one dimension leaves the links of the others idle at first; by chains that load links alike AllToAll on a torus
+ends at the bound (docs/contributors/planners/symmetric.md)."""
 
 
 class Columns(NamedTuple):
