@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from stretto.model.messages import message_count
 from stretto.model.plan import Plan
 from stretto.model.topology import ACCELERATOR, ROUTER, make_topology
 from stretto.planners import run_planner
+from stretto.schedule.kernel_courses import FEW_MOVED, sort_by_start
 from stretto.schedule.rerouting import rerouted
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
@@ -156,3 +158,17 @@ def test_sums_that_come_to_several_ranks_at_once_stay_as_they_are():
     plan = run_planner("contributions", net, work(net, "allreduce", 1_000), options={"planner": "switch-trees"})
     assert plan.dst.lengths.max() == 3
     assert rerouted(plan, STEPS, 0.0) == (None, 0.0)
+
+
+@pytest.mark.parametrize("far", [False, True])
+def test_messages_are_sorted_by_start_and_those_that_start_together_keep_their_order(far):
+    """Sorted one by one where they are near their places, as a whole where they are far from them."""
+    rng = np.random.default_rng(0)
+    start_s = rng.integers(0, 20, 400).astype(float)
+    near = np.argsort(start_s, kind="stable")
+    order = rng.permutation(400) if far else near.reshape(-1, 2)[:, ::-1].ravel().copy()
+    places = np.argsort(np.argsort(start_s[order], kind="stable"))
+    assert (np.abs(places - np.arange(400)).sum() > 2 * FEW_MOVED * 400) == far
+    wanted = order[np.argsort(start_s[order], kind="stable")]
+    sort_by_start(400, SimpleNamespace(order=order, start_s=start_s))
+    assert (order == wanted).all()

@@ -86,7 +86,7 @@ def gossips(
         for bytes_ in (block_bytes, block_bytes / len(rank)):
             steps = _exchanged(_moves(shape, lines, bytes_, False)[0], shape, rank, ranks)
             if steps:
-                yield _candidate(kind, steps, 1, relays, f"{len(steps)} {words}")
+                yield candidate(kind, steps, 1, relays, f"{len(steps)} {words}")
         return
     gathered = [_moves(shape, each, block_bytes, False) for each in _halves(shape, lines, traits.reduces)]
     gathered_s = max(end_s for _, end_s in gathered)
@@ -100,7 +100,7 @@ def gossips(
     steps = scatter + (gather if traits.reduces_to_all or not traits.reduces else [])
     blocks = ranks if traits.reduces_to_all else 1
     if block_bytes >= 1 or blocks == 1:
-        yield _candidate(kind, steps, blocks, relays, f"{len(steps)} {words}")
+        yield candidate(kind, steps, blocks, relays, f"{len(steps)} {words}")
     if traits.reduces_to_all and not relays:
         steps, carried, end_s = list[Step](), list[tuple[int, ...]](), 2 * gathered_s
         for count in _parts(shape, lines):
@@ -108,7 +108,7 @@ def gossips(
             steps, carried, end_s = min((steps, carried, end_s), found, key=lambda each: each[2])
         summary = f"{len(steps)} messages of each rank with whole sums, in all dimensions at once"
         if steps:
-            yield _candidate(kind, steps, 1, relays, summary)._replace(carried=carried)
+            yield candidate(kind, steps, 1, relays, summary)._replace(carried=carried)
 
 
 def _halves(shape: Sequence[int], lines: Sequence[Direction], reduces: bool) -> list[Sequence[Direction]]:
@@ -118,7 +118,8 @@ def _halves(shape: Sequence[int], lines: Sequence[Direction], reduces: bool) -> 
     return [turned, lines] if reduces and forth != back else [lines]
 
 
-def _candidate(kind: str, steps: list[Step], blocks: int, relays: tuple[int, ...], summary: str) -> Candidate:
+def candidate(kind: str, steps: list[Step], blocks: int, relays: tuple[int, ...], summary: str) -> Candidate:
+    """An algorithm of steps each of which begins as soon as what it sends is there."""
     kinds, cut = {kind: lambda n, b: steps}, lambda kind, n, piece: blocks
     algorithm = Algorithm("gossip", summary, "", kinds, cut, relays=relays)
     return Candidate(algorithm, np.zeros(len(steps), dtype=np.int64), np.ones(len(steps), dtype=np.bool_))

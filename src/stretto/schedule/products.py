@@ -22,7 +22,8 @@ from scipy.sparse.csgraph import connected_components, shortest_path
 
 from ..model.arrays import Bool, Float64, Int64
 from ..model.plan import COPY
-from .algorithms import Algorithm, Step
+from .algorithms import Step
+from .gossip import candidate
 from .job_loads import Candidate
 
 MOST_EDGES = 1500
@@ -137,14 +138,8 @@ def exchanges_in_turn(product: Product, block_bytes: float, most: float) -> Iter
             for part, step in enumerate(together)
             if step is not None
         ]
-        yield _candidate(steps, parts)
-
-
-def _candidate(steps: list[Step], parts: int) -> Candidate:
-    summary = f"from neighbour to neighbour, one dimension after the other, in {parts} orders"
-    kinds, cut = {"alltoall": lambda n, blocks: steps}, lambda kind, n, piece: parts
-    algorithm = Algorithm("in-turn", summary, "", kinds, cut)
-    return Candidate(algorithm, np.zeros(len(steps), dtype=np.int64), np.ones(len(steps), dtype=np.bool_))
+        summary = f"from neighbour to neighbour, one dimension after the other, in {parts} orders"
+        yield candidate("alltoall", steps, parts, (), summary)
 
 
 def _in_turn(product: Product, chain: tuple[int, ...], other: int) -> list[Step]:
