@@ -1,9 +1,9 @@
 """A plan between sites as a plan of all ranks.
 
 What a transfer between sites brings leaves one site at one of its nodes and enters the other at one of its nodes, its
-*doors*, which are chosen so that all links to other sites carry about as much as each other. What leaves is brought to
-the door first. What comes goes on to all ranks of the site that want it. Of a sum each site has a *gateway*, where its
-ranks give their parts and where what comes is added.
+*doors*, which are chosen so that all links to other sites, and all ranks of a site, have about as much to carry as each
+other. What leaves is brought to the door first. What comes goes on to all ranks of the site that want it. Of a sum each
+site has a *gateway*, where its ranks give their parts and where what comes is added.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ class Expansion:
         self._own = [own[k].astype(np.int64) for k in range(own.rows)]
         self._messages: list[_Message] = []
         self._rows = 0
-        self._free_s = np.zeros(topology.link_count)  # when each link has carried what is on its way
-        self._serves = np.full(topology.link_count, -1)  # which other link of a route each link was used with last
+        self._free_s = np.zeros(topology.link_count)  # when each link has carried what is on its way between sites
+        self._work_s = [0.0] * topology.node_count  # for how long messages from or to each node keep its links busy
         site = net.site[c.ranks]
         self._ranks = [c.ranks[site == s].tolist() for s in range(net.sites)]
         first = [lists.values[lists.offsets[:-1]] for lists in (c.holders, c.wanted)]
@@ -134,6 +134,9 @@ class Expansion:
         """Chunks in a message; int64[chunks], the transfers."""
         self._messages.append(_Message(chunks, src, dst, route, op, waits, forwards, *between))
         self._rows += len(chunks)
+        size, topology = self._c.chunk_bytes[chunks].sum(), self._topology
+        for node in (src, *dst):
+            self._work_s[node] += float(size / topology.bandwidth[route[0]] + topology.message_s[route[0]])
         return np.arange(self._rows - len(chunks), self._rows)
 
     def _near(self, chunks: Int64, src: int, dst: int, op: int, waits: list[Int64], forwards: bool = False) -> Int64:
@@ -183,7 +186,6 @@ class Expansion:
         size = self._c.chunk_bytes[chunks].sum()
         busy_s = size / self._topology.bandwidth[route] + self._topology.message_s[route]
         self._free_s[route] = max(self._start_s[k], self._free_s[route].max()) + busy_s
-        self._serves[route] = next(iter(self._way(k)), NONE)
 
     def _leaves_at(self, k: int) -> int:
         """The door by which a transfer between sites leaves."""
@@ -206,8 +208,7 @@ class Expansion:
         return self._soonest(doors, k, lambda v: (v != gateway, v not in self._ranks[b]))
 
     def _soonest(self, doors: dict[int, int], k: int, worse: Callable[[int], tuple[bool, ...]]) -> int:
-        """The door by which a transfer between sites is through first; of several alike one that its way used last.
-        So transfers by other ways need not wait."""
+        """The door by which a transfer between sites is through first; of several alike the one with the least work."""
         way = self._way(k)
         ready_s = max([self._start_s[k], *self._free_s[way]])
         size = self._c.chunk_bytes[self._own[self._between.chunk[k]]].sum()
@@ -215,7 +216,7 @@ class Expansion:
         def rank(v: int) -> tuple[float | bool, ...]:
             takes_s = max(self._seconds[k], size / self._topology.bandwidth[doors[v]])
             through_s = max(self._free_s[doors[v]], ready_s) + takes_s
-            return through_s, self._serves[doors[v]] != next(iter(way), NONE), *worse(v)
+            return through_s, self._work_s[v], *worse(v)
 
         return min(doors, key=rank)
 
