@@ -23,10 +23,13 @@ class Ways:
 
     def between(self, pairs: Int32 | Int64) -> list[list[int]]:
         """For each pair (src, dst) the links, [] if none."""
-        ends = list(map(tuple, pairs.tolist()))
-        for a, b in set(ends).difference(self._found):
+        return [self.one(a, b) for a, b in pairs.tolist()]
+
+    def one(self, a: int, b: int) -> list[int]:
+        """The links from one node to another, [] if none."""
+        if (a, b) not in self._found:
             self._found[a, b] = self._links(a, b)
-        return [self._found[pair] for pair in ends]
+        return self._found[a, b]
 
     def to_all(self, node: int, others: tuple[int, ...]) -> list[list[int]]:
         """From a node to several others: the links of one way that branches, or of a way to each of them."""

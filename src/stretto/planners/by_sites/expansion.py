@@ -29,8 +29,8 @@ NONE = -1
 Tree = Callable[[int], list[tuple[int, int]]]
 """Among a number of members, of which the first has what all others want: who sends to whom, in order."""
 
-Ways = Callable[[Int64], list[list[int]]]
-"""The links from one node to another, for int64[pairs, 2]."""
+Way = Callable[[int, int], list[int]]
+"""The links from one node to another."""
 
 
 def star(count: int) -> list[tuple[int, int]]:
@@ -83,20 +83,22 @@ class Expansion:
         c: the collective, in chunks of its own: copies, or sums that all ranks want.
         crossing: the plan between sites.
         own: for each chunk of that plan its chunks of ``c``.
-        ways: the links from one node to another.
+        way_inside: the links from one node to another.
         tree: how something goes from a node to all others of its site, or backwards.
     """
 
     def __init__(
-        self, net: Contraction, topology: Topology, c: Collective, crossing: Crossing, own: Ragged, ways: Ways,
-        tree: Tree,
+        self, net: Contraction, topology: Topology, c: Collective, crossing: Crossing, own: Ragged,
+        way_inside: Way, tree: Tree,
     ) -> None:  # fmt: skip
-        self._net, self._topology, self._c, self._ways, self._tree = net, topology, c, ways, tree
+        self._net, self._topology, self._c, self._way_inside, self._tree = net, topology, c, way_inside, tree
         self._between, self._start_s, self._seconds = crossing.plan, crossing.start_s, crossing.seconds
         self._own = [own[k].astype(np.int64) for k in range(own.rows)]
         self._messages: list[_Message] = []
         self._rows = 0
-        self._free_s = np.zeros(topology.link_count)  # when each link has carried what is on its way between sites
+        self._bandwidth, self._message_s = topology.bandwidth.tolist(), topology.message_s.tolist()
+        self._bytes = c.chunk_bytes.tolist()
+        self._free_s = [0.0] * topology.link_count  # when each link has carried what is on its way between sites
         self._work_s = [0.0] * topology.node_count  # for how long messages from or to each node keep its links busy
         site = net.site[c.ranks]
         self._ranks = [c.ranks[site == s].tolist() for s in range(net.sites)]
@@ -134,18 +136,22 @@ class Expansion:
         """Chunks in a message; int64[chunks], the transfers."""
         self._messages.append(_Message(chunks, src, dst, route, op, waits, forwards, *between))
         self._rows += len(chunks)
-        size, topology = self._c.chunk_bytes[chunks].sum(), self._topology
+        busy_s = self._size(chunks) / self._bandwidth[route[0]] + self._message_s[route[0]]
         for node in (src, *dst):
-            self._work_s[node] += float(size / topology.bandwidth[route[0]] + topology.message_s[route[0]])
+            self._work_s[node] += busy_s
         return np.arange(self._rows - len(chunks), self._rows)
 
     def _near(self, chunks: Int64, src: int, dst: int, op: int, waits: list[Int64], forwards: bool = False) -> Int64:
         """The same inside a site."""
-        (route,) = self._ways(np.array([[src, dst]]))
+        route = self._way_inside(src, dst)
         if not route:
             names = self._topology.names
             raise Unsupported(f"by-sites: no link or switch joins {names[src]} and {names[dst]}, which are in one site")
         return self._send(chunks, src, [dst], route, op, waits, forwards)
+
+    def _size(self, chunks: Int64) -> int:
+        """Bytes of chunks."""
+        return sum(map(self._bytes.__getitem__, chunks.tolist()))
 
     # --- from site to site ----------------------------------------------------------------------
 
@@ -183,9 +189,9 @@ class Expansion:
 
     def _use(self, route: list[int], chunks: Int64, k: int) -> None:
         """Note that chunks go over links, for a transfer between sites."""
-        size = self._c.chunk_bytes[chunks].sum()
-        busy_s = size / self._topology.bandwidth[route] + self._topology.message_s[route]
-        self._free_s[route] = max(self._start_s[k], self._free_s[route].max()) + busy_s
+        begin_s, size = max(self._start_s[k], *(self._free_s[link] for link in route)), self._size(chunks)
+        for link in route:
+            self._free_s[link] = begin_s + size / self._bandwidth[link] + self._message_s[link]
 
     def _leaves_at(self, k: int) -> int:
         """The door by which a transfer between sites leaves."""
@@ -209,14 +215,13 @@ class Expansion:
 
     def _soonest(self, doors: dict[int, int], k: int, worse: Callable[[int], tuple[bool, ...]]) -> int:
         """The door by which a transfer between sites is through first; of several alike the one with the least work."""
-        way = self._way(k)
-        ready_s = max([self._start_s[k], *self._free_s[way]])
-        size = self._c.chunk_bytes[self._own[self._between.chunk[k]]].sum()
+        ready_s = max([self._start_s[k], *(self._free_s[link] for link in self._way(k))])
+        size, seconds = self._size(self._own[self._between.chunk[k]]), self._seconds[k]
 
         def rank(v: int) -> tuple[float | bool, ...]:
-            takes_s = max(self._seconds[k], size / self._topology.bandwidth[doors[v]])
-            through_s = max(self._free_s[doors[v]], ready_s) + takes_s
-            return through_s, self._work_s[v], *worse(v)
+            door = doors[v]
+            takes_s = max(seconds, size / self._bandwidth[door])
+            return max(self._free_s[door], ready_s) + takes_s, self._work_s[v], *worse(v)
 
         return min(doors, key=rank)
 

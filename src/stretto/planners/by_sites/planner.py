@@ -167,14 +167,12 @@ def _plans(label: Int64, request: Request, planner: str) -> list[Plan]:
     )
     between = plan_by(planner, own)
     between = between.expand() if isinstance(between, SymmetricPlan) else between
-    budget, ways = request.budget.with_costs(COSTS), ways_of(topology).between
+    budget, way = request.budget.with_costs(COSTS), ways_of(topology).one
 
     def made(parts: int, tree: Tree) -> Plan:
         crossing = Crossing.of(between).in_parts(parts)
         fine, chunks = cut_alike(c, crossing.plan.workload.collectives[0], of)
-        plan = _timed(
-            *Expansion(net, topology, fine, crossing, chunks, ways, tree).plan(request.several_chunks), budget
-        )
+        plan = _timed(*Expansion(net, topology, fine, crossing, chunks, way, tree).plan(request.several_chunks), budget)
         budget.charge(MESSAGE_STEPS * message_count(plan))
         facts = {"between": between.meta.get("chosen", planner), "sites": net.sites}
         return plan.noted({**facts, "inside": tree.__name__, "parts": parts})
