@@ -110,7 +110,7 @@ def test_a_site_without_ranks():
     ("spec", "kind", "size", "words"),
     [
         ("ring:6", "allgather", 600, "its ranks are not in several sites or servers"),
-        ("ndv2:2", "allgather", 1600, "no link or switch joins gpu5 and gpu0, which are in one site"),
+        ("ndv2:2", "allgather", 1600, "no link or switch joins gpu7 and gpu0, which are in one site"),
         ("sites:3,4", "reducescatter", 12, "too small for the chunks of the plan between sites"),
     ],
 )

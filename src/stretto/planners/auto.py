@@ -358,7 +358,7 @@ class _Case:
         leads = candidate.leads and steps <= OVER_BUDGET * self.budget.steps
         rooted = any(c.traits.rooted for c in self.request.workload.collectives)
         # one message to all, through switches that copy, may be best of what comes from one root
-        few_messages = candidate.few_messages and not rooted and not candidate.after_filling
+        few_messages = candidate.few_messages and not rooted and not candidate.after_filling(self.request)
         places = (
             candidate.collectives_from > 1,
             not candidate.leads and steps <= EARLY_SHARE * min(self.budget.steps, EFFORTS["normal"]),

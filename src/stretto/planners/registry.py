@@ -145,8 +145,8 @@ class Candidate:
         fills_links: for one that leads: True if it is asked before the others where bandwidth decides.
         few_messages: for one that leads: True if it sends few messages and is asked before searches, with those that
             fill links where bandwidth decides.
-        after_filling: for one that sends few messages: True if it comes after those that fill links where bandwidth
-            decides.
+        after_filling: for one that sends few messages: ``request -> bool``, whether it comes after those that fill
+            links where bandwidth decides.
         collectives_from: it is asked where there are at least as many collectives; before all others if these are two.
         ranks_from: it is asked where there are at least as many ranks.
         by_ranks: True if its work grows with the number of ranks, not with that of pairs of ranks.
@@ -159,7 +159,7 @@ class Candidate:
     leads: bool = False
     fills_links: bool = False
     few_messages: bool = False
-    after_filling: bool = False
+    after_filling: Callable[[Request], bool] = lambda request: False
     collectives_from: int = 1
     ranks_from: int = 2
     by_ranks: bool = False

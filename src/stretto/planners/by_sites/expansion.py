@@ -15,22 +15,20 @@ from itertools import groupby
 
 import numpy as np
 
-from ...model.arrays import Float64, Int64, Ragged, distinct
-from ...model.collective import Collective, Workload
+from ...model.arrays import Float64, Int64, Ragged
+from ...model.collective import Collective
 from ...model.errors import Unsupported
-from ...model.plan import COPY, REDUCE, Plan, make_plan
+from ...model.plan import COPY, REDUCE, Plan
 from ...model.topology import Topology
 from .contraction import Contraction
+from .messages import NONE, Messages, Way
 from .parts import Crossing
 
-NONE = -1
-"""No transfer: the node held it at first."""
+LACKS = -2
+"""No transfer: the node has not got it."""
 
 Tree = Callable[[int], list[tuple[int, int]]]
 """Among a number of members, of which the first has what all others want: who sends to whom, in order."""
-
-Way = Callable[[int, int], list[int]]
-"""The links from one node to another."""
 
 
 def star(count: int) -> list[tuple[int, int]]:
@@ -44,26 +42,12 @@ def binomial(count: int) -> list[tuple[int, int]]:
 
 
 @dataclass(eq=False)
-class _Message:
-    """Chunks that go the same way at the same time."""
-
-    chunks: Int64
-    src: int
-    dst: list[int]
-    route: list[int]
-    op: int
-    waits: list[Int64]  # int64[chunks] each: transfers that brought something to the sender, or NONE
-    forwards: bool
-    start_s: float  # before it does not start
-    seconds: float  # for which it keeps its links, at least
-
-
-@dataclass(eq=False)
 class _Place:
     """What becomes of a chunk of the plan between sites in one of them."""
 
     due: int = 0  # transfers from other sites that have still to come, and those to others of a sum that is not whole
     at: dict[int, list[Int64]] = field(default_factory=dict)  # by node that has it the transfers that brought it there
+    partly: dict[int, Int64] = field(default_factory=dict)  # by node int64[chunks], the same of what it has, or LACKS
     gateway: int = -1  # of a sum
     gave: list[Int64] = field(default_factory=list)  # the transfers by which ranks gave the gateway their parts
     came: list[Int64] = field(default_factory=list)  # those by which sums came to it from other sites
@@ -91,15 +75,11 @@ class Expansion:
         self, net: Contraction, topology: Topology, c: Collective, crossing: Crossing, own: Ragged,
         way_inside: Way, tree: Tree,
     ) -> None:  # fmt: skip
-        self._net, self._topology, self._c, self._way_inside, self._tree = net, topology, c, way_inside, tree
+        self._net, self._topology, self._c, self._tree = net, topology, c, tree
         self._between, self._start_s, self._seconds = crossing.plan, crossing.start_s, crossing.seconds
         self._own = [own[k].astype(np.int64) for k in range(own.rows)]
-        self._messages: list[_Message] = []
-        self._rows = 0
-        self._bandwidth, self._message_s = topology.bandwidth.tolist(), topology.message_s.tolist()
-        self._bytes = c.chunk_bytes.tolist()
+        self._messages = Messages(topology, c, way_inside)
         self._free_s = [0.0] * topology.link_count  # when each link has carried what is on its way between sites
-        self._work_s = [0.0] * topology.node_count  # for how long messages from or to each node keep its links busy
         site = net.site[c.ranks]
         self._ranks = [c.ranks[site == s].tolist() for s in range(net.sites)]
         first = [lists.values[lists.offsets[:-1]] for lists in (c.holders, c.wanted)]
@@ -125,33 +105,7 @@ class Expansion:
             self._go([*group])
         if not self._c.reduces:
             self._stay()
-        return self._made(several_chunks)
-
-    # --- what is sent ---------------------------------------------------------------------------
-
-    def _send(
-        self, chunks: Int64, src: int, dst: list[int], route: list[int], op: int, waits: list[Int64],
-        forwards: bool = False, between: tuple[float, float] = (0.0, 0.0),
-    ) -> Int64:  # fmt: skip
-        """Chunks in a message; int64[chunks], the transfers."""
-        self._messages.append(_Message(chunks, src, dst, route, op, waits, forwards, *between))
-        self._rows += len(chunks)
-        busy_s = self._size(chunks) / self._bandwidth[route[0]] + self._message_s[route[0]]
-        for node in (src, *dst):
-            self._work_s[node] += busy_s
-        return np.arange(self._rows - len(chunks), self._rows)
-
-    def _near(self, chunks: Int64, src: int, dst: int, op: int, waits: list[Int64], forwards: bool = False) -> Int64:
-        """The same inside a site."""
-        route = self._way_inside(src, dst)
-        if not route:
-            names = self._topology.names
-            raise Unsupported(f"by-sites: no link or switch joins {names[src]} and {names[dst]}, which are in one site")
-        return self._send(chunks, src, [dst], route, op, waits, forwards)
-
-    def _size(self, chunks: Int64) -> int:
-        """Bytes of chunks."""
-        return sum(map(self._bytes.__getitem__, chunks.tolist()))
+        return self._messages.plan(several_chunks)
 
     # --- from site to site ----------------------------------------------------------------------
 
@@ -179,7 +133,7 @@ class Expansion:
             ]
             every, share = np.concatenate(chunks), len(members) / len(rows)
             times_s = float(self._start_s[rows[0]]), float(self._seconds[rows[0]]) * share
-            made = self._send(every, src, dst, route, op, waits, apart, times_s)
+            made = self._messages.send(every, src, dst, route, op, waits, apart, times_s)
             self._use(route, every, rows[0])
             for (k, _), came in zip(members, np.split(made, np.cumsum([*map(len, chunks)])[:-1]), strict=True):
                 if self._is_summing(k):
@@ -189,9 +143,9 @@ class Expansion:
 
     def _use(self, route: list[int], chunks: Int64, k: int) -> None:
         """Note that chunks go over links, for a transfer between sites."""
-        begin_s, size = max(self._start_s[k], *(self._free_s[link] for link in route)), self._size(chunks)
+        begin_s, size = max(self._start_s[k], *(self._free_s[link] for link in route)), self._messages.size(chunks)
         for link in route:
-            self._free_s[link] = begin_s + size / self._bandwidth[link] + self._message_s[link]
+            self._free_s[link] = begin_s + size / self._messages.bandwidth[link] + self._messages.message_s[link]
 
     def _leaves_at(self, k: int) -> int:
         """The door by which a transfer between sites leaves."""
@@ -216,12 +170,12 @@ class Expansion:
     def _soonest(self, doors: dict[int, int], k: int, worse: Callable[[int], tuple[bool, ...]]) -> int:
         """The door by which a transfer between sites is through first; of several alike the one with the least work."""
         ready_s = max([self._start_s[k], *(self._free_s[link] for link in self._way(k))])
-        size, seconds = self._size(self._own[self._between.chunk[k]]), self._seconds[k]
+        size, seconds = self._messages.size(self._own[self._between.chunk[k]]), self._seconds[k]
 
         def rank(v: int) -> tuple[float | bool, ...]:
             door = doors[v]
-            takes_s = max(seconds, size / self._bandwidth[door])
-            return max(self._free_s[door], ready_s) + takes_s, self._work_s[v], *worse(v)
+            takes_s = max(seconds, size / self._messages.bandwidth[door])
+            return max(self._free_s[door], ready_s) + takes_s, self._messages.work_s[v], *worse(v)
 
         return min(doors, key=rank)
 
@@ -270,7 +224,7 @@ class Expansion:
             waits += place.gave
         if src == place.gateway:
             return waits, forwards
-        sent = self._near(self._own[chunk], place.gateway, src, REDUCE, waits, forwards)
+        sent = self._messages.near(self._own[chunk], place.gateway, src, REDUCE, waits, forwards)
         place.passed.setdefault(src, []).append(sent)
         return [sent], True
 
@@ -290,7 +244,7 @@ class Expansion:
             self._gather(b, chunk, node)
         if node != place.gateway:
             place.passed.setdefault(node, []).append(rows)
-            self._came[k, b] = rows = self._near(own, node, place.gateway, REDUCE, [rows], True)
+            self._came[k, b] = rows = self._messages.near(own, node, place.gateway, REDUCE, [rows], True)
         place.came.append(rows)
         self._passed(b, chunk)
 
@@ -312,17 +266,31 @@ class Expansion:
         members = [gateway, *(v for v in self._ranks[site] if v != gateway)]
         came: dict[int, list[Int64]] = defaultdict(list)
         for to, by in reversed(self._tree(len(members))):
-            came[to].append(self._near(self._own[chunk], members[by], members[to], REDUCE, came[by]))
+            came[to].append(self._messages.near(self._own[chunk], members[by], members[to], REDUCE, came[by]))
         place.gave = came[0]
 
     def _spread(self, chunk: int, source: int, site: int) -> None:
         """A chunk goes from a node that has it to all ranks of its site that have not."""
-        place = self._places[site, chunk]
         members = [source, *(v for v in self._ranks[site] if v != source)]
         for by, to in self._tree(len(members)):
-            if members[to] not in place.at:
-                waits = [*place.at[members[by]], *place.written(members[to])]
-                place.at[members[to]] = [self._near(self._own[chunk], members[by], members[to], COPY, waits)]
+            if members[to] not in self._places[site, chunk].at:
+                self._copy(chunk, members[by], members[to], site)
+
+    def _copy(self, chunk: int, src: int, dst: int, site: int) -> None:
+        """A node that has a chunk sends to another one what this lacks of it."""
+        place, own, came = self._places[site, chunk], self._own[chunk], self._there(site, chunk, dst)
+        lacks = came == LACKS
+        waits = [each[lacks] for each in (*place.at[src], *place.written(dst))]
+        if lacks.any():
+            came[lacks] = self._messages.near(own[lacks], src, dst, COPY, waits)
+        place.at[dst] = [came]
+
+    def _there(self, site: int, chunk: int, node: int) -> Int64:
+        """int64[chunks], the transfers by which what a chunk stands for came to a node: NONE, or LACKS."""
+        place, own = self._places[site, chunk], self._own[chunk]
+        if node in place.partly:
+            return place.partly[node]
+        return np.where(self._is_origin(site, chunk) & (self._holder[own] == node), NONE, LACKS)
 
     def _is_origin(self, site: int, chunk: int) -> bool:
         """Whether ranks of a site hold a chunk that is no sum at first."""
@@ -331,26 +299,35 @@ class Expansion:
     def _bring(self, site: int, chunk: int, node: int) -> None:
         """A chunk goes to a node of a site in which others have it."""
         place, own = self._places[site, chunk], self._own[chunk]
-        at = place.at
-        if not self._is_origin(site, chunk):
-            source = next(iter(at))
-            at[node] = [self._near(own, source, node, COPY, [*at[source], *place.written(node)])]
+        if place.at and (self._tree is not star or not self._is_origin(site, chunk)):
+            self._copy(chunk, next(iter(place.at)), node, site)
             return
-        rows, holders = np.full(len(own), NONE), self._holder[own]
-        for holder in dict.fromkeys(holders.tolist()):
-            if holder != node:
-                mine = holders == holder
-                rows[mine] = self._near(own[mine], holder, node, COPY, [])
-        at[node] = [rows]
+        members = [node, *(v for v in dict.fromkeys(self._holder[own].tolist()) if v != node)]
+        came = [self._there(site, chunk, v) for v in members]
+        for to, by in reversed(self._tree(len(members))):
+            sent = (came[by] != LACKS) & (came[to] == LACKS)
+            if sent.any():
+                came[to][sent] = self._messages.near(own[sent], members[by], members[to], COPY, [came[by][sent]])
+        place.partly |= dict(zip(members, came, strict=True))
+        place.at[node] = [came[0]]
 
     def _hand_out(self, chunk: int, source: int, site: int) -> None:
         """What has come for ranks of a site goes to each of them."""
-        at, own = self._places[site, chunk].at, self._own[chunk]
+        own = self._own[chunk]
         goals = self._receiver[own]
-        for goal in dict.fromkeys(goals[self._net.site[goals] == site].tolist()):
-            if goal != source:
-                mine = goals == goal
-                self._near(own[mine], source, goal, COPY, [rows[mine] for rows in at[source]])
+        inside = goals[self._net.site[goals] == site]
+        members = [source, *(v for v in dict.fromkeys(inside.tolist()) if v != source)]
+        pairs, wanted = self._tree(len(members)), [goals == v for v in members]
+        for by, to in reversed(pairs):
+            wanted[by] = wanted[by] | wanted[to]
+        came = {0: self._places[site, chunk].at[source]}
+        for by, to in pairs:
+            rows = np.full(len(own), NONE)
+            what = wanted[to]
+            rows[what] = self._messages.near(
+                own[what], members[by], members[to], COPY, [each[what] for each in came[by]]
+            )
+            came[to] = [rows]
 
     def _stay(self) -> None:
         """What ranks hold goes to those of their own site that have not got it on its way to others."""
@@ -362,35 +339,13 @@ class Expansion:
         for chunk, own in enumerate(self._own if not alone else []):
             holders = self._holder[own]
             site = int(net.site[holders[0]])
+            at = self._places[site, chunk].at
+            if at and self._tree is not star:
+                self._spread(chunk, next(iter(at)), site)
             for v in self._ranks[site]:
-                if v not in self._places[site, chunk].at:
-                    for holder in dict.fromkeys(holders.tolist()):
-                        inside[holder, v].append(own[holders == holder])
+                lacks = self._there(site, chunk, v) == LACKS
+                for holder in dict.fromkeys(holders[lacks].tolist() if v not in at else ()):
+                    inside[holder, v].append(own[lacks & (holders == holder)])
         for (src, dst), parts in inside.items():
             if src != dst:
-                self._near(np.concatenate(parts), src, dst, COPY, [])
-
-    # --- the plan -------------------------------------------------------------------------------
-
-    def _made(self, several_chunks: bool) -> tuple[Plan, Float64, Float64]:
-        topology, messages = self._topology, self._messages
-        counts = np.array([len(m.chunks) for m in messages])
-        each = np.repeat(np.arange(len(messages)), counts)
-        of = np.repeat(np.arange(len(messages)), [len(m.waits) for m in messages])
-        owner = Ragged.from_lengths(counts, np.arange(len(each))).take(of).values
-        value = np.concatenate([np.zeros(0, dtype=np.int64), *(waits for m in messages for waits in m.waits)])
-        pairs = distinct((owner.astype(np.int64) * len(each) + value)[value != NONE])
-        forwards = np.array([m.forwards for m in messages], dtype=np.int8)
-        plan = make_plan(
-            topology, Workload((self._c,)), "ready-order",
-            chunk=np.concatenate([m.chunks for m in messages]),
-            src=np.array([m.src for m in messages])[each],
-            op=np.array([m.op for m in messages])[each],
-            dst=Ragged.of([m.dst for m in messages]).take(each),
-            route=Ragged.of([m.route for m in messages]).take(each),
-            depends=Ragged.grouped(pairs // len(each), pairs % len(each), len(each)),
-            forwards=forwards[each] if forwards.any() else None,
-            message=each if several_chunks and len(each) > len(messages) and topology.message_s.any() else None,
-        )  # fmt: skip
-        as_between = [np.array([getattr(m, name) for m in messages])[each] for name in ("start_s", "seconds")]
-        return plan, as_between[0], as_between[1]
+                self._messages.near(np.concatenate(parts), src, dst, COPY, [])

@@ -11,12 +11,11 @@ one crosses. ReduceScatter and Reduce are the plan for their mirror backwards in
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import lru_cache
 
 import numpy as np
 
 from ...model.arrays import Float64, Int64
-from ...model.collective import Collective, Workload, make_collective
+from ...model.collective import Workload, make_collective
 from ...model.errors import StrettoError
 from ...model.messages import message_count, messages_of
 from ...model.plan import Plan
@@ -26,9 +25,8 @@ from ...schedule.backwards import backwards
 from ...schedule.best import best, completion_s
 from ...schedule.effort import Budget
 from ...schedule.moments import ends, settled
-from ...schedule.pipes import build_network
 from ...schedule.scheduling_problem import COSTS, Limits, SchedulingProblem
-from ...schedule.servers import server_labels
+from ...schedule.servers import APART, are_far_apart, sites_apart
 from ...schedule.ways import ways_of
 from ...simulate import simulate
 from .. import Candidate, Option, Request, over_links, register
@@ -36,10 +34,6 @@ from ..run import plan_by
 from .contraction import Contraction, cut_alike
 from .expansion import Expansion, Tree, binomial, star
 from .parts import Crossing
-
-APART = 10.0
-"""Times the longest latency inside a site that there are between any two from which sites are far apart: then ``auto``
-asks the planner, and servers that are less far apart are no sites."""
 
 EFFORT_SHARE = 0.5
 """Share of what is left of the effort for the plan between sites."""
@@ -59,21 +53,6 @@ ROUNDS = 3
 OPTIONS = (Option("planner", str, "auto", "what plans between sites: PLANNER[+REFINER...]"),)
 
 
-@lru_cache(4)
-def _sites(topology: Topology, c: Collective) -> list[tuple[Int64, float]]:
-    """int64[nodes], the site of every node, for each way to see sites, and how many times the longest latency inside
-    them there are between any two at least."""
-    network = build_network(
-        topology.delayed, float(c.size_bytes), True, len(topology.accelerators) * topology.link_count
-    )
-    found = []
-    for label in server_labels(topology, network, c.ranks):
-        inside = label[network.src] == label[network.dst]
-        between_s, inside_s = network.latency_s[~inside].min(initial=np.inf), network.latency_s[inside].max(initial=0.0)
-        found.append((label, float(between_s / inside_s) if inside_s else np.inf))
-    return found
-
-
 def _refusal(topology: Topology, workload: Workload) -> str | None:
     c, *others = workload.collectives
     if topology.planes:
@@ -82,15 +61,7 @@ def _refusal(topology: Topology, workload: Workload) -> str | None:
         return "it plans one collective at a time"
     if not topology.store_and_forward[topology.accelerators].all():
         return "routes pass through its accelerators"
-    return None if _sites(topology, c) else "its ranks are not in several sites or servers"
-
-
-def _is_asked(request: Request) -> bool:
-    """Whether sites are so far apart that what happens inside them takes little time."""
-    c, *others = request.workload.collectives
-    return (
-        not others and not request.topology.planes and any(apart >= APART for _, apart in _sites(request.topology, c))
-    )
+    return None if sites_apart(topology, c) else "its ranks are not in several sites or servers"
 
 
 def _steps(request: Request) -> float:
@@ -108,7 +79,13 @@ def _steps(request: Request) -> float:
     messages=True,
     cuts=True,
     serves=_refusal,
-    auto=Candidate(_steps, leads=True, few_messages=True, after_filling=True, asked=_is_asked),
+    auto=Candidate(
+        _steps,
+        leads=True,
+        few_messages=True,
+        after_filling=lambda r: True,
+        asked=lambda r: are_far_apart(r.topology, r.workload),
+    ),
 )
 def by_sites(request: Request, *, planner: str = "auto") -> Plan:
     """Plans between sites, each as if it were one accelerator, then inside them.
@@ -123,7 +100,7 @@ def by_sites(request: Request, *, planner: str = "auto") -> Plan:
     """
     (c,) = request.workload.collectives
     mirror = c.traits.mirror
-    sites = _sites(request.topology, c)
+    sites = sites_apart(request.topology, c)
     labels = [label for label, apart in sites if apart >= APART] or [label for label, _ in sites]
     if c.reduces and not c.traits.reduces_to_all and mirror is not None:
         return _mirrored(labels, request, mirror, planner)

@@ -35,7 +35,7 @@ from ...schedule.by_servers import APART, AT_ONCE, CHAIN, EXCHANGE, Gateways
 from ...schedule.cutting import messages_cost
 from ...schedule.grid_steps import exchanged_last, on_grid
 from ...schedule.pipes import build_network
-from ...schedule.servers import gateways, grids, server_labels
+from ...schedule.servers import are_far_apart, gateways, grids, server_labels
 from ...schedule.ways import Ways, ways_of
 from .. import Candidate, Request, over_links, register
 from .hops import Hop
@@ -116,6 +116,7 @@ def _steps(request: Request) -> float:
         _steps,
         leads=True,
         few_messages=True,
+        after_filling=lambda r: are_far_apart(r.topology, r.workload),
         asked=lambda r: r.several_chunks and messages_cost(r.topology),
     ),
 )

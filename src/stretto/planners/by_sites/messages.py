@@ -1,0 +1,115 @@
+"""Messages of all ranks, as they are decided, and the plan that they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...model.arrays import Float64, Int64, Ragged, distinct
+from ...model.collective import Collective, Workload
+from ...model.errors import Unsupported
+from ...model.plan import Plan, make_plan
+from ...model.topology import Topology
+
+NONE = -1
+"""No transfer: the node held it at first."""
+
+Way = Callable[[int, int], list[int]]
+"""The links from one node to another."""
+
+
+@dataclass(eq=False)
+class _Message:
+    """Chunks that go the same way at the same time."""
+
+    chunks: Int64
+    src: int
+    dst: list[int]
+    route: list[int]
+    op: int
+    waits: list[Int64]  # int64[chunks] each: transfers that brought something to the sender, or NONE
+    forwards: bool
+    start_s: float  # before it does not start
+    seconds: float  # for which it keeps its links, at least
+
+
+class Messages:
+    """Collects messages.
+
+    Args:
+        topology: the network.
+        c: the collective, in chunks.
+        way: the links from one node to another inside a site.
+
+    Attributes:
+        bandwidth, message_s: float[links], bytes/s, and seconds of what a message costs.
+        work_s: float[nodes], for how long messages from and to each node keep its links busy, all together.
+    """
+
+    def __init__(self, topology: Topology, c: Collective, way: Way) -> None:
+        self._topology, self._c, self._way = topology, c, way
+        self._all: list[_Message] = []
+        self._rows = 0
+        self._bytes = c.chunk_bytes.tolist()
+        self.bandwidth, self.message_s = topology.bandwidth.tolist(), topology.message_s.tolist()
+        self.work_s = [0.0] * topology.node_count
+
+    def size(self, chunks: Int64) -> int:
+        """Bytes of chunks."""
+        return sum(map(self._bytes.__getitem__, chunks.tolist()))
+
+    def send(
+        self, chunks: Int64, src: int, dst: list[int], route: list[int], op: int, waits: list[Int64],
+        forwards: bool = False, between: tuple[float, float] = (0.0, 0.0),
+    ) -> Int64:  # fmt: skip
+        """Chunks in a message; int64[chunks], the transfers.
+
+        Args:
+            waits: int64[chunks] each, transfers that brought something to the sender, or NONE.
+            between: when the message starts in the plan between sites, and how long it takes there, seconds.
+        """
+        self._all.append(_Message(chunks, src, dst, route, op, waits, forwards, *between))
+        self._rows += len(chunks)
+        busy_s = self.size(chunks) / self.bandwidth[route[0]] + self.message_s[route[0]]
+        for node in (src, *dst):
+            self.work_s[node] += busy_s
+        return np.arange(self._rows - len(chunks), self._rows)
+
+    def near(self, chunks: Int64, src: int, dst: int, op: int, waits: list[Int64], forwards: bool = False) -> Int64:
+        """The same inside a site."""
+        route = self._way(src, dst)
+        if not route:
+            names = self._topology.names
+            raise Unsupported(f"by-sites: no link or switch joins {names[src]} and {names[dst]}, which are in one site")
+        return self.send(chunks, src, [dst], route, op, waits, forwards)
+
+    def plan(self, several_chunks: bool) -> tuple[Plan, Float64, Float64]:
+        """The plan, in ready-order, and float64[transfers] each: when transfers between sites start in the plan between
+        sites, and how long they take there; 0 for others.
+
+        Args:
+            several_chunks: whether a message may carry several chunks.
+        """
+        topology, messages = self._topology, self._all
+        counts = np.array([len(m.chunks) for m in messages])
+        each = np.repeat(np.arange(len(messages)), counts)
+        of = np.repeat(np.arange(len(messages)), [len(m.waits) for m in messages])
+        owner = Ragged.from_lengths(counts, np.arange(len(each))).take(of).values
+        value = np.concatenate([np.zeros(0, dtype=np.int64), *(waits for m in messages for waits in m.waits)])
+        pairs = distinct((owner.astype(np.int64) * len(each) + value)[value != NONE])
+        forwards = np.array([m.forwards for m in messages], dtype=np.int8)
+        plan = make_plan(
+            topology, Workload((self._c,)), "ready-order",
+            chunk=np.concatenate([m.chunks for m in messages]),
+            src=np.array([m.src for m in messages])[each],
+            op=np.array([m.op for m in messages])[each],
+            dst=Ragged.of([m.dst for m in messages]).take(each),
+            route=Ragged.of([m.route for m in messages]).take(each),
+            depends=Ragged.grouped(pairs // len(each), pairs % len(each), len(each)),
+            forwards=forwards[each] if forwards.any() else None,
+            message=each if several_chunks and len(each) > len(messages) and topology.message_s.any() else None,
+        )  # fmt: skip
+        as_between = [np.array([getattr(m, name) for m in messages])[each] for name in ("start_s", "seconds")]
+        return plan, as_between[0], as_between[1]
