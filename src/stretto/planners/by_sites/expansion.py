@@ -84,12 +84,13 @@ class Expansion:
         self._ranks = [c.ranks[site == s].tolist() for s in range(net.sites)]
         first = [lists.values[lists.offsets[:-1]] for lists in (c.holders, c.wanted)]
         self._holder, self._receiver = (c.ranks[ranks[c.chunk_piece]] for ranks in first)
+        self._now_s = 0.0  # when the message between sites starts there that is looked at
         self._places: dict[tuple[int, int], _Place] = defaultdict(_Place)
         self._came: dict[tuple[int, int], Int64] = {}  # by transfer between sites and receiver: the last that it led to
 
     def plan(self, several_chunks: bool) -> tuple[Plan, Float64, Float64]:
-        """The plan, in ready-order, and float64[transfers] each: when transfers between sites start in the plan between
-        sites, and how long they take there; 0 for others.
+        """The plan, in ready-order, and float64[transfers] each: before when each should not start, and how long it takes
+        in the plan between sites; 0 for those inside sites.
 
         Args:
             several_chunks: whether a message may carry several chunks.
@@ -111,7 +112,7 @@ class Expansion:
 
     def _go(self, rows: list[int]) -> None:
         """A message of the plan between sites: one for each pair of doors."""
-        between = self._between
+        between, self._now_s = self._between, float(self._start_s[rows[0]])
         a, goals = int(between.src[rows[0]]), between.dst[rows[0]].tolist()
         by_doors: dict[tuple[bool, tuple[int, ...]], list[tuple[int, list[Int64]]]] = defaultdict(list)
         for k in rows:
@@ -266,7 +267,8 @@ class Expansion:
         members = [gateway, *(v for v in self._ranks[site] if v != gateway)]
         came: dict[int, list[Int64]] = defaultdict(list)
         for to, by in reversed(self._tree(len(members))):
-            came[to].append(self._messages.near(self._own[chunk], members[by], members[to], REDUCE, came[by]))
+            due = self._now_s, len(members) - 1
+            came[to].append(self._messages.near(self._own[chunk], members[by], members[to], REDUCE, came[by], due=due))
         place.gave = came[0]
 
     def _spread(self, chunk: int, source: int, site: int) -> None:
@@ -307,7 +309,8 @@ class Expansion:
         for to, by in reversed(self._tree(len(members))):
             sent = (came[by] != LACKS) & (came[to] == LACKS)
             if sent.any():
-                came[to][sent] = self._messages.near(own[sent], members[by], members[to], COPY, [came[by][sent]])
+                waits, due = [came[by][sent]], (self._now_s, len(members) - 1)
+                came[to][sent] = self._messages.near(own[sent], members[by], members[to], COPY, waits, due=due)
         place.partly |= dict(zip(members, came, strict=True))
         place.at[node] = [came[0]]
 

@@ -72,22 +72,34 @@ class Messages:
         """
         self._all.append(_Message(chunks, src, dst, route, op, waits, forwards, *between))
         self._rows += len(chunks)
-        busy_s = self.size(chunks) / self.bandwidth[route[0]] + self.message_s[route[0]]
+        busy_s = self._busy_s(chunks, route)
         for node in (src, *dst):
             self.work_s[node] += busy_s
         return np.arange(self._rows - len(chunks), self._rows)
 
-    def near(self, chunks: Int64, src: int, dst: int, op: int, waits: list[Int64], forwards: bool = False) -> Int64:
-        """The same inside a site."""
+    def _busy_s(self, chunks: Int64, route: list[int]) -> float:
+        """For how long a message keeps the first of its links busy, seconds."""
+        return self.size(chunks) / self.bandwidth[route[0]] + self.message_s[route[0]]
+
+    def near(
+        self, chunks: Int64, src: int, dst: int, op: int, waits: list[Int64], forwards: bool = False,
+        due: tuple[float, int] = (0.0, 0),
+    ) -> Int64:  # fmt: skip
+        """The same inside a site.
+
+        Args:
+            due: when it should be through, seconds, and how many messages like it have to be by then.
+        """
         route = self._way(src, dst)
         if not route:
             names = self._topology.names
             raise Unsupported(f"by-sites: no link or switch joins {names[src]} and {names[dst]}, which are in one site")
-        return self.send(chunks, src, [dst], route, op, waits, forwards)
+        start_s = max(0.0, due[0] - due[1] * self._busy_s(chunks, route))
+        return self.send(chunks, src, [dst], route, op, waits, forwards, (start_s, 0.0))
 
     def plan(self, several_chunks: bool) -> tuple[Plan, Float64, Float64]:
-        """The plan, in ready-order, and float64[transfers] each: when transfers between sites start in the plan between
-        sites, and how long they take there; 0 for others.
+        """The plan, in ready-order, and float64[transfers] each: before when each should not start, and how long it takes
+        in the plan between sites; 0 for those inside sites.
 
         Args:
             several_chunks: whether a message may carry several chunks.

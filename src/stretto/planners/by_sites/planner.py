@@ -169,10 +169,13 @@ def _plans(label: Int64, request: Request, planner: str) -> list[Plan]:
 def _timed(plan: Plan, start_s: Float64, seconds: Float64, budget: Budget) -> Plan:
     """A plan with times: those that its transfers have between sites, or those of a list schedule.
 
+    What ranks give to a door goes as soon as it can, or only when it is soon due: else what is due much later may keep
+    a rank from sending to other sites.
+
     Args:
         plan: in ready-order.
-        start_s, seconds: float64[transfers], when each may start and how long it takes at least, by the plan between
-            sites.
+        start_s, seconds: float64[transfers], before when each should not start and how long it takes at least, by the
+            plan between sites; 0 seconds for those inside sites.
     """
     messages, rows = messages_of(plan), np.arange(plan.transfer_count)
     sent, first, of = (plan, rows, rows) if messages is None else (messages.merged, messages.first, messages.of)
@@ -182,7 +185,8 @@ def _timed(plan: Plan, start_s: Float64, seconds: Float64, budget: Budget) -> Pl
         start_s = simulate(settled(sent, start_s, seconds)).start_s
         return replace(plan, sharing="timed", start_s=start_s[of], finish_s=ends(start_s, seconds)[of])
 
-    plans = [starting(start_s[first], np.maximum(seconds[first], least))]
+    takes, crosses = np.maximum(seconds[first], least), seconds[first] > 0
+    plans = [starting(each, takes) for each in (start_s[first], np.where(crosses, start_s[first], 0.0))]
     if len(least) <= MOST_LISTED:
         every, free_s = np.arange(len(least)), np.zeros(len(least))
         problem = SchedulingProblem.of(sent, every)
