@@ -89,8 +89,8 @@ class Expansion:
         self._came: dict[tuple[int, int], Int64] = {}  # by transfer between sites and receiver: the last that it led to
 
     def plan(self, several_chunks: bool) -> tuple[Plan, Float64, Float64]:
-        """The plan, in ready-order, and float64[transfers] each: before when each should not start, and how long it takes
-        in the plan between sites; 0 for those inside sites.
+        """The plan, in ready-order, and float64[transfers] each: before when each should not start, and how long it
+        takes in the plan between sites; 0 for those inside sites.
 
         Args:
             several_chunks: whether a message may carry several chunks.

@@ -79,7 +79,8 @@ class Messages:
 
     def _busy_s(self, chunks: Int64, route: list[int]) -> float:
         """For how long a message keeps the first of its links busy, seconds."""
-        return self.size(chunks) / self.bandwidth[route[0]] + self.message_s[route[0]]
+        seconds: float = self.size(chunks) / self.bandwidth[route[0]] + self.message_s[route[0]]
+        return seconds
 
     def near(
         self, chunks: Int64, src: int, dst: int, op: int, waits: list[Int64], forwards: bool = False,
@@ -98,8 +99,8 @@ class Messages:
         return self.send(chunks, src, [dst], route, op, waits, forwards, (start_s, 0.0))
 
     def plan(self, several_chunks: bool) -> tuple[Plan, Float64, Float64]:
-        """The plan, in ready-order, and float64[transfers] each: before when each should not start, and how long it takes
-        in the plan between sites; 0 for those inside sites.
+        """The plan, in ready-order, and float64[transfers] each: before when each should not start, and how long it
+        takes in the plan between sites; 0 for those inside sites.
 
         Args:
             several_chunks: whether a message may carry several chunks.
