@@ -11,10 +11,14 @@ from scipy.sparse.csgraph import connected_components
 
 from ..model.arrays import Bool, Float64, Int32, Int64
 from ..model.collective import Collective, Workload
-from ..model.topology import Topology
+from ..model.topology import ACCELERATOR, Topology
 from .by_servers import Gateways
 from .clusters import clusters_of
 from .pipes import Network, build_network
+
+MOST_ACCELERATORS = 1_024
+"""Accelerators joined by switches or routers among which servers are looked for, at most: it takes the routes between
+any two. Those of 4,096 take minutes and more than 16 GB."""
 
 APART = 5.0
 """Times the longest latency inside servers that there are between any two from which these are sites far apart. Of the
@@ -38,13 +42,19 @@ def server_labels(topology: Topology, network: Network, ranks: Int32) -> list[In
     return list(found.values())
 
 
+def too_many(topology: Topology) -> bool:
+    """Whether there are too many accelerators to look for servers among them."""
+    return len(topology.accelerators) > MOST_ACCELERATORS and bool((topology.forwarding != ACCELERATOR).any())
+
+
 @lru_cache(4)
 def sites_apart(topology: Topology, c: Collective) -> list[tuple[Int64, float]]:
     """int64[nodes], the server or site of every node, for each way to see these, and how many times the longest latency
     inside them there are between any two at least, each with what messages cost."""
-    network = build_network(
-        topology.delayed, float(c.size_bytes), True, len(topology.accelerators) * topology.link_count
-    )
+    if too_many(topology):
+        return []
+    work = float(len(topology.accelerators)) * topology.link_count
+    network = build_network(topology.delayed, float(c.size_bytes), True, work)
     found = []
     for label in server_labels(topology, network, c.ranks):
         inside = label[network.src] == label[network.dst]
