@@ -15,8 +15,10 @@ from stretto.model.messages import message_count, numbered
 from stretto.model.targets import find_target
 from stretto.planners import Request, run_planner
 from stretto.planners.fixed.planner import plan_algorithm
+from stretto.planners.run import refusal_of
 from stretto.schedule.algorithms import DISSEMINATION
 from stretto.schedule.grid_steps import exchanged_last
+from stretto.schedule.servers import are_far_apart
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
@@ -151,6 +153,16 @@ def test_what_nothing_joins_is_refused():
     net = load_topology("line:6?message=20us")
     with pytest.raises(Unsupported, match="no link or switch joins the ranks that would exchange data"):
         run_planner("hierarchical", net, work(net, "allreduce"))
+
+
+def test_routes_between_thousands_are_not_looked_for():
+    """Those of 4,096 GPUs took minutes, and then the memory."""
+    net = load_topology("h100:129")
+    with pytest.raises(Unsupported, match="more than 1,024 accelerators"):
+        run_planner("hierarchical", net, work(net, "broadcast"))
+    assert not are_far_apart(net, work(net, "broadcast"))
+    torus = load_topology("torus:33x32?message=1us")  # ranks with neighbours alone have few routes
+    assert refusal_of("hierarchical", Request(torus, work(torus, "alltoall"))) is None
 
 
 def test_plans_have_a_message_for_each_chunk_where_that_is_asked():

@@ -35,7 +35,7 @@ from .contraction import Contraction, cut_alike
 from .expansion import Expansion, Tree, binomial, star
 from .parts import Crossing
 
-EFFORT_SHARE = 0.25
+EFFORT_SHARE = 0.5
 """Share of what is left of the effort for the plan between sites."""
 
 FIRST_STEPS, DELIVERY_STEPS, MESSAGE_STEPS = 100_000.0, 2.0, 80.0
