@@ -43,7 +43,7 @@ The other files: ``model`` has the class of a bound, ``check`` recomputes bounds
 how fast AllReduce can be by trees, ``upgrade`` which link is worth widening. ``telling`` counts the ranks that messages
 tell in some time, ``feeding`` what one node must send into several servers, and ``backlog`` what these lack of it.
 ``gathering`` asks when few messages can have brought what ranks and servers want, ``late`` when they have what leaves
-servers late, and ``gathering_places`` computes it.
+servers late, and ``gathering_places`` and ``kernel_gathering`` compute it.
 ``concurrent`` and ``kernel_concurrent`` find paths for data that is not copied.
 """
 

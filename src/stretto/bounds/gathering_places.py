@@ -15,12 +15,17 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..kernels import at_speed
 from ..model.arrays import Bool, Float64, Int64
 from ..model.topology import Topology
+from . import kernel_gathering
 from .latency import distances
 
 LEAST_STEPS = 4
 """Steps of a message, at least: a link where one takes less counts as if messages cost nothing there."""
+
+ENTRY_STEPS = 20
+"""Steps of the kernel's inner loop for each entry in a step of time, about."""
 
 
 class Asked(NamedTuple):
@@ -135,99 +140,39 @@ class Places:
         return merged, own[firsts], np.concatenate((of_node, len(first) + of_group))
 
     def counts(self, own: Float64, most: float, steps: int, step_s: float) -> Float64:
-        """float64[steps, places]: how much each place can have, where a message holds all that its sender has."""
-        return _Run.of(self, steps, step_s).filled(own, most, None)
+        """float64[steps, places]: how much each place can have, where a message holds all that its sender has.
+
+        Args:
+            own: float64[places] or float64[steps, places], what each has if nothing comes; it does not fall.
+            most: that no place has more.
+        """
+        return self._filled(own, most, steps, step_s, np.zeros((0, own.shape[-1])))
 
     def bytes(self, own: Float64, most: float, steps: int, step_s: float, each: Float64) -> Float64:
         """The same where a message takes room for its bytes.
 
         Args:
-            own: float64[places] or float64[steps, places], what each has if nothing comes.
-            each: float64[steps, places], what each byte at a place counts as, at most.
+            each: float64[steps, places], what each byte at a place counts as, at most; it does not fall.
         """
-        return _Run.of(self, steps, step_s).filled(own, most, each)
+        return self._filled(own, most, steps, step_s, each)
 
-
-@dataclass(frozen=True)
-class _Run:
-    """The entries of some places in steps of time, those of links where messages cost first, by cost.
-
-    Attributes:
-        parts: (first, end, steps of a message) of entries where it takes equally many.
-        late: int64[entries], steps from a link to its place.
-        sender, near: int64[pairs] each, a node that sends to an entry, and in how many steps; in order of entries.
-        begins: int64[entries], the first pair of each.
-    """
-
-    places: Places
-    steps: int
-    step_s: float
-    parts: list[tuple[int, int, int]]
-    late: Int64
-    sender: Int64
-    near: Int64
-    begins: Int64
-
-    @classmethod
-    def of(cls, places: Places, steps: int, step_s: float) -> _Run:
+    def _filled(self, own: Float64, most: float, steps: int, step_s: float, each: Float64) -> Float64:
         # a message that ends in a step began this many steps before at the latest
-        ago = np.ceil(np.minimum(places.message_s / step_s, steps + 1.0) - 1e-9).astype(np.int64)
-        ago[places.message_s < LEAST_STEPS * step_s] = 0
-        order = np.argsort(-ago, kind="stable")
-        columns = places.message_s[order], places.bandwidth[order], places.after_s[order], places.near_s[order]
-        places = Places(*columns, places.into[:, order], places.members)
-        kinds, first = np.unique(-ago[order], return_index=True)
-        ends = [*first[1:].tolist(), len(order)]
-        parts = list(zip(first.tolist(), ends, (-kinds).tolist(), strict=True))
-        pair, sender = np.nonzero(np.isfinite(places.near_s))
-        near = np.clip(places.near_s[pair, sender] / step_s - 1e-9, 0, steps).astype(np.int64)
-        late = np.clip(places.after_s / step_s - 1e-9, 0, steps).astype(np.int64)
-        begins = np.searchsorted(pair, np.arange(len(order)))
-        return cls(places, steps, step_s, parts, late, sender, near, begins)
-
-    def filled(self, own: Float64, most: float, each: Float64 | None) -> Float64:
-        """float64[steps, places]: see :meth:`Places.counts` and :meth:`Places.bytes`."""
-        steps, late, members = self.steps, self.late, self.places.members
-        entries, nodes = len(late), members.shape[1]
-        costly = [part for part in self.parts if part[2]]
-        free = slice(costly[-1][1] if costly else 0, entries)
-        room = np.arange(steps + 2) * self.step_s - self.places.message_s[:, None]
-        room *= self.places.bandwidth[:, None]  # bytes of a message, by the steps that it takes
-        left = np.zeros((entries, steps))  # P
-        shown, counted = np.zeros((entries, steps)), np.zeros((entries, steps))  # F(x - d), C(x - d)
-        own = np.broadcast_to(own, (steps, own.shape[-1]))
-        had = np.zeros(own.shape)
-        every = np.arange(entries)
-        for k in range(steps):
-            if each is not None:
-                counted[:, k] = self._shown(each, k)
-                filled = self.step_s * self.places.bandwidth[free] * counted[free, k]
-                left[free, k] = filled + (left[free, k - 1] if k else 0.0)
-            else:
-                left[free, k] = np.where(late[free] == 0, most, 0.0)
-            for begin, end, ago in costly:
-                if (count := k + 2 - ago) > 0:
-                    brought = shown[begin:end, :count]
-                    if each is not None:
-                        brought = np.minimum(
-                            brought, room[begin:end, k + 1 : ago - 1 : -1] * counted[begin:end, :count]
-                        )
-                    left[begin:end, k] = (left[begin:end, :count] + brought).max(axis=1)
-            came = np.where(k >= late, left[every, np.maximum(k - late, 0)], 0.0)
-            had[k] = np.minimum(own[k] + self.places.into @ came, most)
-            for group, cap in zip(members, had[k, nodes:], strict=True):
-                np.minimum(had[k, :nodes], cap, out=had[k, :nodes], where=group)
-            shown[:, k] = self._shown(had, k)
-            if each is None:
-                left[free, k] = np.where(shown[free, k] > 0, most, left[free, k])
-        return had
-
-    def _shown(self, had: Float64, k: int) -> Float64:
-        """float64[entries]: the most that a node that sends to each entry can have had, when a message begins there."""
-        ago = k - self.near
-        known = np.where(ago >= 0, had[np.maximum(ago, 0), self.sender], 0.0)
-        shown: Float64 = np.maximum.reduceat(known, self.begins)
-        return shown
+        takes = np.ceil(np.minimum(self.message_s / step_s, steps + 1.0) - 1e-9).astype(np.int64)
+        takes[self.message_s < LEAST_STEPS * step_s] = 0
+        late = np.clip(self.after_s / step_s - 1e-9, 0, steps).astype(np.int64)
+        pair, sender = np.nonzero(np.isfinite(self.near_s))
+        near = np.clip(self.near_s[pair, sender] / step_s - 1e-9, 0, steps).astype(np.int64)
+        entry, place = np.nonzero(self.into.T)
+        begins, first = (np.searchsorted(rows, np.arange(len(late) + 1)) for rows in (pair, entry))
+        arrays = (
+            self.message_s, self.bandwidth, takes, late, begins, sender, near, first, place, self.into[place, entry],
+            self.members, np.broadcast_to(own, (steps, own.shape[-1])), each,
+        )  # fmt: skip
+        work = float(steps) * (ENTRY_STEPS * len(late) + len(entry) + len(pair) + self.members.size)
+        # copies of one layout that may be written to: compiled code serves only one kind of arrays
+        copies: list[Any] = [np.array(column, order="C") for column in arrays]
+        return at_speed(kernel_gathering.fill, work)(most, step_s, *copies)
 
 
 def onward_s(topology: Topology, inside: Bool, near_s: Float64) -> Float64:
