@@ -17,7 +17,7 @@ import numpy as np
 from ...kernels import at_speed
 from ...kernels import matching as matching_kernel
 from ...kernels.chunks import Chunks, Keys
-from ...model.arrays import Float64, Int32, Ragged
+from ...model.arrays import Bool, Float64, Int32, Ragged
 from ...model.collective import Workload
 from ...model.topology import Topology
 from ...schedule.clusters import SLOWER, Clusters, clusters_of
@@ -200,9 +200,9 @@ class Search:
             self.budget.spend(match=matching.work)
             if missing:
                 return matching, None
-            if sent[-1].max(initial=0.0) <= matching.least_s * DONE:
-                return matching, sent
             score = _score(sent[-1])
+            if score[0] <= matching.least_s * DONE:
+                return matching, sent
             if best is None or score <= best[0]:
                 best = score, sent
         assert best is not None, "there is at least one try"
@@ -281,11 +281,19 @@ class Matching:
 
     def hold_back(self, share: float, rng: np.random.Generator) -> Float64:
         """float64[pipes], from when on each is used: some slow ones after one or two of the quickest ones."""
-        slow = self.took_s > SLOW * self.took_s.min()
-        if share == 0.0 or not slow.any():
-            return np.zeros(len(slow))
-        times = rng.integers(1, 3) if share == 1.0 else rng.integers(1, 3, len(slow))
-        return np.where(slow & (rng.random(len(slow)) < share), self.took_s.min() * times, 0.0)
+        if share == 0.0 or not self.some_are_slow:
+            return np.zeros(len(self.took_s))
+        times = rng.integers(1, 3) if share == 1.0 else rng.integers(1, 3, len(self.took_s))
+        return np.where(self.slow & (rng.random(len(self.took_s)) < share), self.took_s.min() * times, 0.0)
+
+    @cached_property
+    def slow(self) -> Bool:
+        """bool[pipes], those that take much longer than the quickest one."""
+        return np.asarray(self.took_s > SLOW * self.took_s.min())
+
+    @cached_property
+    def some_are_slow(self) -> bool:
+        return bool(self.slow.any())
 
     @cached_property
     def shares_links(self) -> bool:
