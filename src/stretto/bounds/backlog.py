@@ -240,16 +240,17 @@ def gained(told: Float64) -> float:
     count = len(told)
     if count > MOST_DIVIDED:
         return float(told.var()) * count / 2
-    changes = _changes(count)
-    alone = (changes**2).sum(axis=1) / 2 + changes @ told
+    changes, costs = _changes(count)
+    alone = costs + changes @ told
     return abs(_least_change(changes[alone < 0], alone[alone < 0], np.zeros(count)))
 
 
 @lru_cache(maxsize=MOST_DIVIDED)
-def _changes(count: int) -> Float64:
-    """float64[ways, count]: g of each way to divide ``count`` servers."""
+def _changes(count: int) -> tuple[Float64, Float64]:
+    """float64[ways, count] and float64[ways]: g of each way to divide ``count`` servers, and what that alone costs."""
     sizes = np.arange(1, count + 1)
-    return np.array([[(np.array(trees) >= i).sum() - 1.0 for i in sizes] for trees in _divisions(count, count)])
+    changes = np.array([[(np.array(trees) >= i).sum() - 1.0 for i in sizes] for trees in _divisions(count, count)])
+    return changes, (changes**2).sum(axis=1) / 2
 
 
 def _least_change(changes: Float64, alone: Float64, already: Float64) -> float:
