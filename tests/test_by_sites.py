@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import product
 
 import numpy as np
@@ -13,6 +14,10 @@ from stretto.model.messages import message_count, messages_of
 from stretto.model.plan import Plan
 from stretto.model.topology import ACCELERATOR, ROUTER, SWITCH, Topology, make_topology
 from stretto.planners import run_planner
+from stretto.planners.by_sites.contraction import Contraction, cut_alike
+from stretto.planners.by_sites.expansion import Expansion, Tree, binomial, star
+from stretto.planners.by_sites.parts import Crossing
+from stretto.schedule.ways import ways_of
 from stretto.topologies import load_topology
 from stretto.verify import verify
 
@@ -82,8 +87,7 @@ def test_parts_of_a_sum_leave_a_site_after_it_is_whole(seed):
 def crossings(plan: Plan) -> list[tuple[int, int]]:
     """The sites of the two ends of each message between sites, one for each receiver."""
     site = np.unique(np.array(plan.topology.sites), return_inverse=True)[1].ravel()
-    messages = messages_of(plan)
-    sent = plan if messages is None else messages.merged
+    sent = sent_messages(plan)
     ends = zip(site[sent.src[sent.dst.owners]].tolist(), site[sent.dst.values].tolist(), strict=True)
     return sorted((a, b) for a, b in ends if a != b)
 
@@ -98,6 +102,57 @@ def test_follows_the_plan_between_sites():
 def test_what_a_site_has_crosses_in_one_message():
     plan = planned(load_topology("sites:3,4?message=20us"), "allgather", 12_000)
     assert len(set(crossings(plan))) == len(crossings(plan)) <= 6
+
+
+def expanded(spec: str, kind: str, size: int, planner: str, tree: Tree, parts: int = 1) -> Plan:
+    """A plan between sites as a plan of all ranks, in ready-order and verified."""
+    topology = load_topology(spec)
+    net = Contraction.of(topology, np.unique(topology.sites, return_inverse=True)[1])
+    c = make_collective(kind, topology, size)
+    work, of = net.workload(c)
+    crossing = Crossing.of(run_planner(planner, net.topology, work, effort="quick")).in_parts(parts)
+    fine, own = cut_alike(c, crossing.plan.workload.collectives[0], of)
+    plan = Expansion(net, topology, fine, crossing, own, ways_of(topology).one, tree).plan(several_chunks=True)[0]
+    verdict = verify(plan)
+    assert verdict.ok, verdict.finding
+    return plan
+
+
+def sent_messages(plan: Plan) -> Plan:
+    """Messages as transfers."""
+    messages = messages_of(plan)
+    return plan if messages is None else messages.merged
+
+
+def test_ranks_of_a_site_share_its_work():
+    sent = sent_messages(expanded("sites:3,8?message=2us", "allreduce", 64_000_000, "symmetric", star, parts=4))
+    count = Counter([*sent.src.tolist(), *sent.dst.values.tolist()])
+    assert max(count.values()) <= 1.5 * np.mean([count[v] for v in sent.topology.accelerators.tolist()])
+
+
+@pytest.mark.parametrize(
+    ("kind", "planner", "direct"),
+    [
+        ("allgather", "shortest-path", 0),
+        ("allreduce", "contributions", 0),
+        ("alltoall", "shortest-path", 7),
+        ("broadcast", "shortest-path", 0),
+    ],
+)
+def test_doors_have_few_messages_by_binomial_trees(kind, planner, direct):
+    """In a site of 8 GPUs at most log2(8) each of what leaves and of what comes, besides those from rank to rank."""
+    sent = sent_messages(expanded("sites:2,8?message=20us", kind, 8_000, planner, binomial))
+    site = np.unique(sent.topology.sites, return_inverse=True)[1]
+    inside = site[sent.src] == site[sent.dst.values]
+    for ends in (sent.src, sent.dst.values):
+        assert np.bincount(ends[inside]).max() <= 2 * 3 + direct
+
+
+@pytest.mark.parametrize(("kind", "tree"), product(["allgather", "alltoall", "broadcast"], [star, binomial]))
+def test_no_rank_gets_a_chunk_twice(kind, tree):
+    plan = expanded("sites:3,8", kind, 576_000, "shortest-path", tree, parts=2)
+    gets = [*zip(plan.chunk[plan.dst.owners].tolist(), plan.dst.values.tolist(), strict=True)]
+    assert len(set(gets)) == len(gets)
 
 
 def test_a_site_without_ranks():
