@@ -155,6 +155,15 @@ def test_no_rank_gets_a_chunk_twice(kind, tree):
     assert len(set(gets)) == len(gets)
 
 
+def test_in_a_star_each_rank_brings_to_every_door_only_what_it_held():
+    """A door that has got all sends none of it to the next door."""
+    plan = expanded("sites:4,4", "allgather", 192_000, "mtegcca", star, parts=2)
+    holder, site = plan.workload.collectives[0].chunk_holders.values[plan.chunk], np.array(plan.topology.sites)
+    target = plan.dst.values[plan.dst.offsets[:-1]]
+    brought = (site[plan.src] == site[target]) & (site[plan.src] == site[holder])
+    assert (plan.src[brought] == holder[brought]).all()
+
+
 def test_a_site_without_ranks():
     net = load_topology("sites:3,4")
     plan = planned(net, "allreduce", 8_000, [v for v in net.accelerators.tolist() if net.sites[v] != net.sites[0]])

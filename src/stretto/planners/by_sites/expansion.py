@@ -280,19 +280,17 @@ class Expansion:
 
     def _copy(self, chunk: int, src: int, dst: int, site: int) -> None:
         """A node that has a chunk sends to another one what this lacks of it."""
-        place, own, came = self._places[site, chunk], self._own[chunk], self._there(site, chunk, dst)
+        place, own = self._places[site, chunk], self._own[chunk]
+        came = place.partly[dst] if dst in place.partly else self._held(chunk, dst)
         lacks = came == LACKS
         waits = [each[lacks] for each in (*place.at[src], *place.written(dst))]
         if lacks.any():
             came[lacks] = self._messages.near(own[lacks], src, dst, COPY, waits)
         place.at[dst] = [came]
 
-    def _there(self, site: int, chunk: int, node: int) -> Int64:
-        """int64[chunks], the transfers by which what a chunk stands for came to a node: NONE, or LACKS."""
-        place, own = self._places[site, chunk], self._own[chunk]
-        if node in place.partly:
-            return place.partly[node]
-        return np.where(self._is_origin(site, chunk) & (self._holder[own] == node), NONE, LACKS)
+    def _held(self, chunk: int, node: int) -> Int64:
+        """int64[chunks], what a node held at first of what a chunk stands for: NONE, or LACKS."""
+        return np.where((self._holder[self._own[chunk]] == node) & (not self._c.reduces), NONE, LACKS)
 
     def _is_origin(self, site: int, chunk: int) -> bool:
         """Whether ranks of a site hold a chunk that is no sum at first."""
@@ -305,12 +303,11 @@ class Expansion:
             self._copy(chunk, next(iter(place.at)), node, site)
             return
         members = [node, *(v for v in dict.fromkeys(self._holder[own].tolist()) if v != node)]
-        came = [self._there(site, chunk, v) for v in members]
+        came = [self._held(chunk, v) for v in members]
         for to, by in reversed(self._tree(len(members))):
-            sent = (came[by] != LACKS) & (came[to] == LACKS)
-            if sent.any():
-                waits, due = [came[by][sent]], (self._now_s, len(members) - 1)
-                came[to][sent] = self._messages.near(own[sent], members[by], members[to], COPY, waits, due=due)
+            sent = came[by] != LACKS
+            waits, due = [came[by][sent]], (self._now_s, len(members) - 1)
+            came[to][sent] = self._messages.near(own[sent], members[by], members[to], COPY, waits, due=due)
         place.partly |= dict(zip(members, came, strict=True))
         place.at[node] = [came[0]]
 
@@ -346,9 +343,8 @@ class Expansion:
             if at and self._tree is not star:
                 self._spread(chunk, next(iter(at)), site)
             for v in self._ranks[site]:
-                lacks = self._there(site, chunk, v) == LACKS
-                for holder in dict.fromkeys(holders[lacks].tolist() if v not in at else ()):
-                    inside[holder, v].append(own[lacks & (holders == holder)])
+                for holder in dict.fromkeys(holders.tolist() if v not in at else ()):
+                    inside[holder, v].append(own[holders == holder])
         for (src, dst), parts in inside.items():
             if src != dst:
                 self._messages.near(np.concatenate(parts), src, dst, COPY, [])
