@@ -148,7 +148,7 @@ def test_doors_have_few_messages_by_binomial_trees(kind, planner, direct):
         assert np.bincount(ends[inside]).max() <= 2 * 3 + direct
 
 
-@pytest.mark.parametrize(("kind", "tree"), product(["allgather", "alltoall", "broadcast"], [star, binomial]))
+@pytest.mark.parametrize(("kind", "tree"), [*product(["allgather", "alltoall", "broadcast"], [star, binomial])])
 def test_no_rank_gets_a_chunk_twice(kind, tree):
     plan = expanded("sites:3,8", kind, 576_000, "shortest-path", tree, parts=2)
     gets = [*zip(plan.chunk[plan.dst.owners].tolist(), plan.dst.values.tolist(), strict=True)]
