@@ -20,9 +20,9 @@ MOST_ACCELERATORS = 1_024
 """Accelerators joined by switches or routers among which servers are looked for, at most: it takes the routes between
 any two. Those of 4,096 take minutes and more than 16 GB."""
 
-APART = 5.0
-"""Times the longest latency inside servers that there are between any two from which these are sites far apart. Of the
-networks of benchmarks/heldout_networks.py nearly all have less than 4 or more than 6."""
+FAR_APART = 5.0
+"""Servers are sites far apart if the latency between any two is at least this many times the longest inside one. In
+nearly all networks of benchmarks/heldout_networks.py it is less than 4 or more than 6 times."""
 
 AS_NEAR = 1.01
 """Times the least latency between servers up to which others are as near: on rails, ranks of one rail."""
@@ -49,8 +49,8 @@ def too_many(topology: Topology) -> bool:
 
 @lru_cache(4)
 def sites_apart(topology: Topology, c: Collective) -> list[tuple[Int64, float]]:
-    """int64[nodes], the server or site of every node, for each way to see these, and how many times the longest latency
-    inside them there are between any two at least, each with what messages cost."""
+    """For each way to see servers or sites: int64[nodes], the server of every node, and the least latency between two
+    servers as a multiple of the longest inside one. Both latencies include what a message costs."""
     if too_many(topology):
         return []
     work = float(len(topology.accelerators)) * topology.link_count
@@ -66,7 +66,7 @@ def sites_apart(topology: Topology, c: Collective) -> list[tuple[Int64, float]]:
 def are_far_apart(topology: Topology, workload: Workload) -> bool:
     """Whether the ranks of the only collective are in sites so far apart that what happens inside takes little time."""
     c, *others = workload.collectives
-    return not others and not topology.planes and any(apart >= APART for _, apart in sites_apart(topology, c))
+    return not others and not topology.planes and any(apart >= FAR_APART for _, apart in sites_apart(topology, c))
 
 
 def grids(ranks: Int32, labels: Sequence[Int64]) -> Iterator[tuple[Int64, int]]:

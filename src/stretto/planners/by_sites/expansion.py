@@ -169,7 +169,11 @@ class Expansion:
         return self._soonest(doors, k, lambda v: (v != gateway, v not in self._ranks[b]))
 
     def _soonest(self, doors: dict[int, int], k: int, worse: Callable[[int], tuple[bool, ...]]) -> int:
-        """The door by which a transfer between sites is through first; of several alike the one with the least work."""
+        """The door by which a transfer between sites is through first; of several alike the one with the least work.
+
+        Args:
+            worse: what decides between doors that are alike in work, too: True for each thing that speaks against one.
+        """
         ready_s = max([self._start_s[k], *(self._free_s[link] for link in self._way(k))])
         size, seconds = self._messages.size(self._own[self._between.chunk[k]]), self._seconds[k]
 

@@ -86,7 +86,7 @@ class Messages:
         self, chunks: Int64, src: int, dst: int, op: int, waits: list[Int64], forwards: bool = False,
         due: tuple[float, int] = (0.0, 0),
     ) -> Int64:  # fmt: skip
-        """The same inside a site.
+        """Chunks in a message from one node of a site to another; int64[chunks], the transfers.
 
         Args:
             due: when it should be through, seconds, and how many messages like it have to be by then.

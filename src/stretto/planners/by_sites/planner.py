@@ -26,7 +26,7 @@ from ...schedule.best import best, completion_s
 from ...schedule.effort import Budget
 from ...schedule.moments import ends, settled
 from ...schedule.scheduling_problem import COSTS, Limits, SchedulingProblem
-from ...schedule.servers import APART, are_far_apart, sites_apart
+from ...schedule.servers import FAR_APART, are_far_apart, sites_apart
 from ...schedule.ways import ways_of
 from ...simulate import simulate
 from .. import Candidate, Option, Request, over_links, register
@@ -101,7 +101,7 @@ def by_sites(request: Request, *, planner: str = "auto") -> Plan:
     (c,) = request.workload.collectives
     mirror = c.traits.mirror
     sites = sites_apart(request.topology, c)
-    labels = [label for label, apart in sites if apart >= APART] or [label for label, _ in sites]
+    labels = [label for label, apart in sites if apart >= FAR_APART] or [label for label, _ in sites]
     if c.reduces and not c.traits.reduces_to_all and mirror is not None:
         return _mirrored(labels, request, mirror, planner)
     return _best(labels, request, planner)
