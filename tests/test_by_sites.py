@@ -11,11 +11,12 @@ import pytest
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError, Unsupported
 from stretto.model.messages import message_count, messages_of
-from stretto.model.plan import Plan
+from stretto.model.plan import COPY, Plan
 from stretto.model.topology import ACCELERATOR, ROUTER, SWITCH, Topology, make_topology
 from stretto.planners import run_planner
 from stretto.planners.by_sites.contraction import Contraction, cut_alike
 from stretto.planners.by_sites.expansion import Expansion, Tree, binomial, star
+from stretto.planners.by_sites.messages import Messages
 from stretto.planners.by_sites.parts import Crossing
 from stretto.schedule.ways import ways_of
 from stretto.topologies import load_topology
@@ -146,6 +147,14 @@ def test_doors_have_few_messages_by_binomial_trees(kind, planner, direct):
     inside = site[sent.src] == site[sent.dst.values]
     for ends in (sent.src, sent.dst.values):
         assert np.bincount(ends[inside]).max() <= 2 * 3 + direct
+
+
+def test_work_of_a_node_is_that_of_its_own_links():
+    """A link of 100 GB/s leads to a switch, one of 10 GB/s on from it."""
+    net = make_topology("slower", [ACCELERATOR, ACCELERATOR, SWITCH], [(0, 2, *INSIDE), (2, 1, *NIC)])
+    messages = Messages(net, make_collective("broadcast", net, 1_000_000), ways_of(net).one)
+    messages.near(np.array([0]), 0, 1, COPY, [])
+    assert messages.work_s[:2] == [1e-5, 1e-4]
 
 
 @pytest.mark.parametrize(("kind", "tree"), [*product(["allgather", "alltoall", "broadcast"], [star, binomial])])

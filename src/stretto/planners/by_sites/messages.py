@@ -54,6 +54,7 @@ class Messages:
         self._rows = 0
         self._bytes = c.chunk_bytes.tolist()
         self.bandwidth, self.message_s = topology.bandwidth.tolist(), topology.message_s.tolist()
+        self._ends = list(zip(topology.src.tolist(), topology.dst.tolist(), strict=True))
         self.work_s = [0.0] * topology.node_count
 
     def size(self, chunks: Int64) -> int:
@@ -72,9 +73,11 @@ class Messages:
         """
         self._all.append(_Message(chunks, src, dst, route, op, waits, forwards, *between))
         self._rows += len(chunks)
-        busy_s = self._busy_s(chunks, route)
-        for node in (src, *dst):
-            self.work_s[node] += busy_s
+        size = self.size(chunks)
+        for link in route:
+            busy_s = size / self.bandwidth[link] + self.message_s[link]
+            for node in self._ends[link]:
+                self.work_s[node] += busy_s
         return np.arange(self._rows - len(chunks), self._rows)
 
     def _busy_s(self, chunks: Int64, route: list[int]) -> float:
