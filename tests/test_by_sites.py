@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
 
+from heldout_networks import KINDS as KINDS_OF_NETWORKS
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError, Unsupported
 from stretto.model.messages import message_count, messages_of
@@ -190,6 +192,14 @@ def test_a_site_without_ranks():
 def test_refuses(spec, kind, size, words):
     with pytest.raises(Unsupported, match=words):
         planned(load_topology(spec), kind, size)
+
+
+def test_refuses_to_copy_a_sum_that_is_not_whole():
+    """As greedy does among 12 cloud regions: a copy replaces what a site has already given away, and is replaced."""
+    net = KINDS_OF_NETWORKS["regions"](np.random.default_rng(573852))
+    net = replace(net, message_s=np.full(net.link_count, 20e-6))
+    with pytest.raises(Unsupported, match="before the sum is whole"):
+        planned(net, "allreduce", 168, planner="greedy")
 
 
 def test_refuses_a_planner_that_is_none():

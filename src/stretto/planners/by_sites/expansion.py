@@ -238,6 +238,8 @@ class Expansion:
         chunk = int(self._between.chunk[k])
         self._came[k, b] = rows
         place, own = self._places[b, chunk], self._own[chunk]
+        if self._c.reduces and place.at:
+            raise Unsupported("by-sites: the plan between sites copies a sum to a site before the sum is whole")
         if not self._is_summing(k):
             place.at[node] = [rows]
             if self._c.traits.pieces == "pair":
