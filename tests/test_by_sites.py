@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 
@@ -10,16 +11,18 @@ import numpy as np
 import pytest
 
 from heldout_networks import KINDS as KINDS_OF_NETWORKS
+from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError, Unsupported
 from stretto.model.messages import message_count, messages_of
-from stretto.model.plan import COPY, Plan
+from stretto.model.plan import COPY, REDUCE, Plan, make_plan
 from stretto.model.topology import ACCELERATOR, ROUTER, SWITCH, Topology, make_topology
 from stretto.planners import run_planner
 from stretto.planners.by_sites.contraction import Contraction, cut_alike
 from stretto.planners.by_sites.expansion import Expansion, Tree, binomial, star
 from stretto.planners.by_sites.messages import Messages
 from stretto.planners.by_sites.parts import Crossing
+from stretto.schedule.trees import divide
 from stretto.schedule.ways import ways_of
 from stretto.topologies import load_topology
 from stretto.verify import verify
@@ -109,11 +112,18 @@ def test_what_a_site_has_crosses_in_one_message():
 
 def expanded(spec: str, kind: str, size: int, planner: str, tree: Tree, parts: int = 1) -> Plan:
     """A plan between sites as a plan of all ranks, in ready-order and verified."""
+    return followed(spec, kind, size, lambda net, work: run_planner(planner, net, work, effort="quick"), tree, parts)
+
+
+def followed(
+    spec: str, kind: str, size: int, between: Callable[[Topology, Workload], Plan], tree: Tree, parts: int = 1
+) -> Plan:
+    """The same of any plan between sites."""
     topology = load_topology(spec)
     net = Contraction.of(topology, np.unique(topology.sites, return_inverse=True)[1])
     c = make_collective(kind, topology, size)
     work, of = net.workload(c)
-    crossing = Crossing.of(run_planner(planner, net.topology, work, effort="quick")).in_parts(parts)
+    crossing = Crossing.of(between(net.topology, work)).in_parts(parts)
     fine, own = cut_alike(c, crossing.plan.workload.collectives[0], of)
     plan = Expansion(net, topology, fine, crossing, own, ways_of(topology).one, tree).plan(several_chunks=True)[0]
     verdict = verify(plan)
@@ -125,6 +135,21 @@ def sent_messages(plan: Plan) -> Plan:
     """Messages as transfers."""
     messages = messages_of(plan)
     return plan if messages is None else messages.merged
+
+
+def test_a_message_between_sites_may_carry_a_sum_and_a_copy():
+    """Of two sites each sums one chunk: site 0 sends what it gives to one sum with the other sum, which is whole."""
+
+    def between(net: Topology, work: Workload) -> Plan:
+        cut = Workload((divide(work.collectives[0], 2)[0],))
+        ways = Ragged.of([ways_of(net).one(a, b) for a, b in ((1, 0), (0, 1), (0, 1), (1, 0))])
+        return make_plan(
+            net, cut, "ready-order", chunk=[1, 0, 1, 0], src=[1, 0, 0, 1], op=[REDUCE, REDUCE, COPY, COPY],
+            dst=Ragged.single(np.array([0, 1, 1, 0])), route=ways, depends=Ragged.of([[], [], [0], [1]]), message=[0, 1, 1, 2],
+        )  # fmt: skip
+
+    plan = followed("sites:2,3?message=20us", "allreduce", 6_000, between, star)
+    assert Counter(plan.op.tolist()) == {REDUCE: 10, COPY: 10}
 
 
 def test_ranks_of_a_site_share_its_work():

@@ -111,10 +111,10 @@ class Expansion:
     # --- from site to site ----------------------------------------------------------------------
 
     def _go(self, rows: list[int]) -> None:
-        """A message of the plan between sites: one for each pair of doors."""
+        """A message of the plan between sites: one for each pair of doors, and for copies and sums apart."""
         between, self._now_s = self._between, float(self._start_s[rows[0]])
         a, goals = int(between.src[rows[0]]), between.dst[rows[0]].tolist()
-        by_doors: dict[tuple[bool, tuple[int, ...]], list[tuple[int, list[Int64]]]] = defaultdict(list)
+        by_doors: dict[tuple[int, bool, tuple[int, ...]], list[tuple[int, list[Int64]]]] = defaultdict(list)
         for k in rows:
             src = self._leaves_at(k)
             doors = src, *(self._enters_at(k, b, src) for b in goals)
@@ -122,10 +122,10 @@ class Expansion:
             if self._c.reduces and not self._is_summing(k):
                 ends = zip(goals, doors[1:], strict=True)
                 waits = [*waits, *(w for b, v in ends for w in self._places[b, int(between.chunk[k])].written(v))]
-            by_doors[apart, doors].append((k, waits))
-        for (apart, (src, *dst)), members in by_doors.items():
+            by_doors[int(between.op[k]), apart, doors].append((k, waits))
+        for (op, apart, (src, *dst)), members in by_doors.items():
             route = self._real_route(between.route[rows[0]].tolist(), dict(zip([a, *goals], [src, *dst], strict=True)))
-            op, chunks = int(between.op[rows[0]]), [self._own[between.chunk[k]] for k, _ in members]
+            chunks = [self._own[between.chunk[k]] for k, _ in members]
             waits = [
                 np.concatenate(
                     [w[i] if i < len(w) else np.full(len(own), NONE) for (_, w), own in zip(members, chunks)]
