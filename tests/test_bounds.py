@@ -27,6 +27,7 @@ from stretto.bounds.latency import distances
 from stretto.bounds.messages import without_messages
 from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import InputError
 from stretto.model.kinds import KINDS
 from stretto.model.reach import find_unreachable
 from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
@@ -386,3 +387,13 @@ def test_links_along_the_longest_side_of_a_large_torus_bound_an_alltoall():
     found = bounds(net, Workload((make_collective("alltoall", net, size),)))[0]
     assert found.kind == "flow"
     assert found.seconds == pytest.approx(80 * 80 * size / 160 / (40 * net.bandwidth[0]), rel=1e-3)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ranks_that_no_path_joins_are_named(kind):
+    pair = ((a, b, 1e9, 1e-6) for a, b in ((0, 1), (1, 0), (2, 3), (3, 2)))
+    net = make_topology("two pairs", [ACCELERATOR] * 4, list(pair))
+    work = Workload((make_collective(kind, net, 1_000_000),))
+    for whole in (False, True):
+        with pytest.raises(InputError, match=r"two pairs: gpu\d cannot reach gpu\d: the ranks are not connected"):
+            bounds(net, work, whole_chunks=whole)

@@ -55,6 +55,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from ..model.collective import Workload
+from ..model.reach import refuse_unreachable
 from ..model.topology import Topology
 from .block_bounds import MOST_SEARCHED, bounds_by_blocks
 from .changing import integral_bounds
@@ -110,11 +111,15 @@ def bounds(
             size, which accelerators store before they forward them.
         whole_chunks: bounds for plans that move the workload's own chunks, none cut further: each
             is stored before it is forwarded, and crosses a cut over one link.
+    Raises:
+        InputError: no path leads from a holder to a rank that wants what it holds.
     """
     if chunk_bytes is not None or whole_chunks:
+        refuse_unreachable(topology, workload.collectives)
         return _bounds(topology, workload, chunk_bytes, whole_chunks)
     asked, known = _LAST.get(topology, (None, ()))
     if asked is None or not asked.promises_as(workload):
+        refuse_unreachable(topology, workload.collectives)
         known = _bounds(topology, workload, None, False)
         _LAST[topology] = workload, known
     return known
