@@ -184,6 +184,24 @@ def test_work_of_a_node_is_that_of_its_own_links():
     assert messages.work_s[:2] == [1e-5, 1e-4]
 
 
+def test_what_is_brought_begins_so_early_that_it_is_there_when_it_is_due():
+    net = make_topology("slower", [ACCELERATOR, ACCELERATOR, SWITCH], [(0, 2, *INSIDE), (2, 1, *NIC)])
+    messages = Messages(net, make_collective("broadcast", net, 1_000_000), ways_of(net).one)
+    for due in ((1e-3, 3), (2e-5, 3)):
+        messages.near(np.array([0]), 0, 1, COPY, [], due=due)
+    _, start_s, seconds = messages.plan(several_chunks=False)
+    assert start_s.tolist() == pytest.approx([1e-3 - 3e-5, 0]) and not seconds.any()
+
+
+@pytest.mark.parametrize("kind", ["allreduce", "allgather"])
+def test_what_a_door_sends_late_is_due_late(kind, monkeypatch):
+    due, near = [], Messages.near
+    monkeypatch.setattr(Messages, "near", lambda *given, **named: due.append(named.get("due")) or near(*given, **named))
+    plan = expanded("sites:3,4?message=20us", kind, 12_000_000, "scale-ccl", star, parts=4)
+    brought = [each for each in due if each is not None]
+    assert len({at for at, _ in brought}) > 1 and {count for _, count in brought} == {3}, plan.meta
+
+
 @pytest.mark.parametrize(("kind", "tree"), [*product(["allgather", "alltoall", "broadcast"], [star, binomial])])
 def test_no_rank_gets_a_chunk_twice(kind, tree):
     plan = expanded("sites:3,8", kind, 576_000, "shortest-path", tree, parts=2)

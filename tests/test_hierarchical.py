@@ -158,8 +158,9 @@ def test_what_nothing_joins_is_refused():
 def test_routes_between_thousands_are_not_looked_for():
     """Those of 4,096 GPUs took minutes, and then the memory."""
     net = load_topology("h100:129")
-    with pytest.raises(Unsupported, match="more than 1,024 accelerators"):
-        run_planner("hierarchical", net, work(net, "broadcast"))
+    for planner in ("hierarchical", "by-sites"):
+        with pytest.raises(Unsupported, match="more than 1,024 accelerators"):
+            run_planner(planner, net, work(net, "broadcast"))
     assert not are_far_apart(net, work(net, "broadcast"))
     torus = load_topology("torus:33x32?message=1us")  # ranks with neighbours alone have few routes
     assert refusal_of("hierarchical", Request(torus, work(torus, "alltoall"))) is None

@@ -31,6 +31,7 @@ from ..schedule.effort import EFFORTS, REQUIRED_TIMES, Budget
 from ..schedule.fitting import fitted
 from ..schedule.insertion import moved_up
 from ..schedule.rerouting import rerouted
+from ..schedule.servers import are_far_apart
 from ..schedule.sizing import sized
 from ..schedule.trees import divide
 from ..simulate import simulate
@@ -357,8 +358,11 @@ class _Case:
         steps = candidate.steps(self.request)
         leads = candidate.leads and steps <= OVER_BUDGET * self.budget.steps
         rooted = any(c.traits.rooted for c in self.request.workload.collectives)
-        # one message to all, through switches that copy, may be best of what comes from one root
-        few_messages = candidate.few_messages and not rooted and not candidate.after_filling(self.request)
+        # one message to all, through switches that copy, may be best of what comes from one root; and where sites are
+        # far apart, what fills links between them comes nearer to the bound
+        few_messages = (
+            candidate.few_messages and not rooted and not are_far_apart(self.request.topology, self.request.workload)
+        )
         places = (
             candidate.collectives_from > 1,
             not candidate.leads and steps <= EARLY_SHARE * min(self.budget.steps, EFFORTS["normal"]),

@@ -143,10 +143,8 @@ class Candidate:
             is worth asking.
         leads: True for a planner from which the best plans come. The first of these is asked whatever it takes.
         fills_links: for one that leads: True if it is asked before the others where bandwidth decides.
-        few_messages: for one that leads: True if it sends few messages and is asked before searches, with those that
-            fill links where bandwidth decides.
-        after_filling: for one that sends few messages: ``request -> bool``, whether it comes after those that fill
-            links where bandwidth decides.
+        few_messages: for one that leads: True if it sends few messages and is asked before searches. Where bandwidth
+            decides it comes with those that fill links, or after them where sites are far apart.
         collectives_from: it is asked where there are at least as many collectives; before all others if these are two.
         ranks_from: it is asked where there are at least as many ranks.
         by_ranks: True if its work grows with the number of ranks, not with that of pairs of ranks.
@@ -159,7 +157,6 @@ class Candidate:
     leads: bool = False
     fills_links: bool = False
     few_messages: bool = False
-    after_filling: Callable[[Request], bool] = lambda request: False
     collectives_from: int = 1
     ranks_from: int = 2
     by_ranks: bool = False

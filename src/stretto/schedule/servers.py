@@ -42,9 +42,11 @@ def server_labels(topology: Topology, network: Network, ranks: Int32) -> list[In
     return list(found.values())
 
 
-def too_many(topology: Topology) -> bool:
-    """Whether there are too many accelerators to look for servers among them."""
-    return len(topology.accelerators) > MOST_ACCELERATORS and bool((topology.forwarding != ACCELERATOR).any())
+def too_many(topology: Topology) -> str | None:
+    """Why there are too many accelerators to look for servers among them; None if there are not."""
+    if len(topology.accelerators) <= MOST_ACCELERATORS or (topology.forwarding == ACCELERATOR).all():
+        return None
+    return f"there are more than {MOST_ACCELERATORS:,} accelerators, joined by switches or routers"
 
 
 @lru_cache(4)

@@ -26,7 +26,7 @@ from ...schedule.best import best, completion_s
 from ...schedule.effort import Budget
 from ...schedule.moments import ends, settled
 from ...schedule.scheduling_problem import COSTS, Limits, SchedulingProblem
-from ...schedule.servers import FAR_APART, are_far_apart, sites_apart
+from ...schedule.servers import FAR_APART, are_far_apart, sites_apart, too_many
 from ...schedule.ways import ways_of
 from ...simulate import simulate
 from .. import Candidate, Option, Request, over_links, register
@@ -61,6 +61,8 @@ def _refusal(topology: Topology, workload: Workload) -> str | None:
         return "it plans one collective at a time"
     if not topology.store_and_forward[topology.accelerators].all():
         return "routes pass through its accelerators"
+    if reason := too_many(topology):
+        return reason
     return None if sites_apart(topology, c) else "its ranks are not in several sites or servers"
 
 
@@ -79,13 +81,7 @@ def _steps(request: Request) -> float:
     messages=True,
     cuts=True,
     serves=_refusal,
-    auto=Candidate(
-        _steps,
-        leads=True,
-        few_messages=True,
-        after_filling=lambda r: True,
-        asked=lambda r: are_far_apart(r.topology, r.workload),
-    ),
+    auto=Candidate(_steps, leads=True, few_messages=True, asked=lambda r: are_far_apart(r.topology, r.workload)),
 )
 def by_sites(request: Request, *, planner: str = "auto") -> Plan:
     """Plans between sites, each as if it were one accelerator, then inside them.

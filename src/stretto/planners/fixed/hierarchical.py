@@ -35,7 +35,7 @@ from ...schedule.by_servers import APART, AT_ONCE, CHAIN, EXCHANGE, Gateways
 from ...schedule.cutting import messages_cost
 from ...schedule.grid_steps import exchanged_last, on_grid
 from ...schedule.pipes import build_network
-from ...schedule.servers import MOST_ACCELERATORS, are_far_apart, gateways, grids, server_labels, too_many
+from ...schedule.servers import gateways, grids, server_labels, too_many
 from ...schedule.ways import Ways, ways_of
 from .. import Candidate, Request, over_links, register
 from .hops import Hop
@@ -84,8 +84,7 @@ def _refusal(topology: Topology, workload: Workload) -> str | None:
     reason = over_links(topology, workload)
     if reason is None and len(workload.collectives) > 1:
         reason = "it plans one collective at a time"
-    if reason is None and too_many(topology):
-        reason = f"there are more than {MOST_ACCELERATORS:,} accelerators, joined by switches or routers"
+    reason = reason or too_many(topology)
     if reason is None:
         (c,) = workload.collectives
         if not any(_algorithms(topology, c, ways_of(topology))) and not _goes_to_neighbours(topology, c):
@@ -118,7 +117,6 @@ def _steps(request: Request) -> float:
         _steps,
         leads=True,
         few_messages=True,
-        after_filling=lambda r: are_far_apart(r.topology, r.workload),
         asked=lambda r: r.several_chunks and messages_cost(r.topology),
     ),
 )
