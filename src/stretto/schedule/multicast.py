@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..kernels import at_speed
+from ..kernels import at_speed, matching
 from ..kernels.steps import Steps
 from ..model.arrays import Float64, Int64, Ragged
 from ..model.collective import Workload
@@ -40,11 +40,15 @@ class MulticastTrees:
 
 
 def tree_work(topology: Topology, workload: Workload) -> int:
-    """About how many links are tried to grow all trees: once a chunk, beyond switches from every node before them."""
-    switched = topology.is_switch[topology.dst]
-    beyond = int((switched | topology.is_switch[topology.src]).sum())
-    entries = len(np.unique(topology.src[switched & ~topology.is_switch[topology.src]]))
-    return workload.chunk_count * (topology.link_count + entries * beyond)
+    """About how many links are tried to grow all trees: for each chunk once those that leave a node which stores, and
+    from each node before switches those of all switches that it can enter."""
+    switch, n = topology.is_switch, topology.node_count
+    between = switch[topology.src] & switch[topology.dst]
+    fabric = at_speed(matching.components, n)(topology.src[between], topology.dst[between], n)
+    into, out = ~switch[topology.src] & switch[topology.dst], switch[topology.src]
+    entries = np.unique(topology.src[into].astype(np.int64) * n + fabric[topology.dst[into]]) % n
+    beyond = np.bincount(fabric[topology.src[out]], minlength=n)
+    return workload.chunk_count * (int((~out).sum()) + int(beyond[entries].sum()))
 
 
 def task_order(workload: Workload, order: str) -> Int64:

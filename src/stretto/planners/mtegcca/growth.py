@@ -45,8 +45,8 @@ ROUNDS_WORK = 50_000
 ONE_ROUND_WORK = 150_000
 """Work of a single round, in links tried, up to which ``rounds=-1`` makes that round even beyond ``ROUNDS_WORK``."""
 
-COSTS = {"links": 0.5}
-"""Steps of effort that a link tried costs, see :mod:`stretto.schedule.effort`; compiled, 0.2 on torus:24x24."""
+COSTS = {"links": 0.4, "round": 400.0}
+"""Steps of effort (:mod:`stretto.schedule.effort`) that a link tried costs, and a round besides: 0.1 to 0.25 on tori."""
 
 
 @dataclass(frozen=True)
@@ -114,9 +114,9 @@ def _in_rounds(request: Request, growth: Growth) -> tuple[MulticastTrees, dict[s
     best: tuple[MulticastTrees, dict[str, Any]] | None = None
     prices: dict[str, Float64] = {}
     for i in range(total):
-        if best is not None and not budget.allows(links=work):
+        if best is not None and not budget.allows(links=work, round=1):
             break
-        budget.spend(links=work)
+        budget.spend(links=work, round=1)
         again = i - len(first)
         rule, turns = first[i] if again < 0 else REPRICED[again % len(REPRICED)]
         nearness, thrift = RULES[rule]

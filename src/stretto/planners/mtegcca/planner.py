@@ -72,7 +72,7 @@ def _unserved(topology: Topology, workload: Workload) -> str | None:
 def _steps(request: Request) -> float:
     """Steps of one round, with all that it takes besides."""
     links = tree_work(request.topology, request.workload)
-    return max(10_000 + 15.0 * request.deliveries, COSTS["links"] * links)
+    return 10_000 + 2.0 * request.deliveries + COSTS["round"] + COSTS["links"] * links
 
 
 @register(
