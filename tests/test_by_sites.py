@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from heldout_networks import KINDS as KINDS_OF_NETWORKS
+from stretto.bounds import bounds
 from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError, Unsupported
@@ -22,9 +23,11 @@ from stretto.planners.by_sites.contraction import Contraction, cut_alike
 from stretto.planners.by_sites.expansion import Expansion, Tree, binomial, star
 from stretto.planners.by_sites.messages import Messages
 from stretto.planners.by_sites.parts import Crossing
+from stretto.planners.by_sites.planner import _unlike
+from stretto.schedule.best import completion_s
 from stretto.schedule.trees import divide
 from stretto.schedule.ways import ways_of
-from stretto.topologies import load_topology
+from stretto.topologies import load_topology, with_messages
 from stretto.verify import verify
 
 KINDS = ("allgather", "reducescatter", "allreduce", "alltoall", "broadcast", "reduce")
@@ -103,6 +106,36 @@ def test_follows_the_plan_between_sites():
     plan = planned(load_topology("sites:3,4"), "allgather", 12_000, planner="ring")
     assert (plan.meta["between"], plan.meta["sites"]) == ("ring", 3)
     assert set(crossings(plan)) == {(0, 1), (1, 2), (2, 0)}
+
+
+def test_of_plans_between_sites_those_with_more_transfers_must_end_sooner(monkeypatch):
+    net = load_topology("sites:4,1?message=20us")
+    work = Workload((make_collective("allreduce", net, 64_000_000),))
+    plans = [run_planner(name, net, work, effort="quick") for name in ("forest", "ring", "greedy", "shortest-path")]
+    assert all(completion_s(plan) <= 1.2 * completion_s(plans[0]) for plan in _unlike(plans[0], plans[1:]))
+    monkeypatch.setattr("stretto.planners.by_sites.planner.WITHIN", np.inf)
+    kept = _unlike(plans[0], plans[1:])
+    transfers, ends_s = ([of(plan) for plan in kept] for of in (lambda plan: plan.transfer_count, completion_s))
+    assert transfers == sorted(set(transfers)) and ends_s == sorted(set(ends_s), reverse=True)
+    assert 1 < len(kept) < len(plans)
+    for plan in plans:
+        assert any(k.transfer_count <= plan.transfer_count and completion_s(k) <= completion_s(plan) for k in kept)
+
+
+def test_a_plan_that_ends_later_between_sites_may_end_sooner_inside(monkeypatch):
+    net = KINDS_OF_NETWORKS["regions"](np.random.default_rng(217415))
+    net, ends_s = with_messages(net, 20e-6), []
+    for others in (True, False):
+        if not others:
+            monkeypatch.setattr("stretto.planners.by_sites.planner._unlike", lambda chosen, compared: [chosen])
+        ends_s.append(completion_s(planned(net, "reducescatter", 64_000_000, effort="0.79")))
+    assert ends_s[0] < 0.95 * ends_s[1]
+
+
+def test_where_messages_are_free_it_makes_thousands_and_no_more():
+    plan = planned(load_topology("sites:4,4?message=0"), "allreduce", 64_000_000, effort="normal")
+    assert message_count(plan) <= 10_000
+    assert completion_s(plan) <= 1.01 * bounds(plan.topology, plan.workload)[0].seconds
 
 
 def test_what_a_site_has_crosses_in_one_message():

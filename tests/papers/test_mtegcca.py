@@ -11,12 +11,12 @@ from networks import random_network, ring
 from stretto.bounds import bounds
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import Infeasible, InputError, Unsupported
-from stretto.model.topology import Topology, make_topology
+from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from stretto.planners import Request, plan_by, run_planner
 from stretto.planners.mtegcca import expanded
 from stretto.planners.mtegcca import growth as mtegcca
 from stretto.schedule.effort import Budget
-from stretto.schedule.multicast import grow_implicitly, slot_seconds, task_order
+from stretto.schedule.multicast import grow_implicitly, slot_seconds, task_order, tree_work
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
@@ -248,3 +248,13 @@ def test_no_new_try_is_begun_when_the_effort_is_spent():
     plan = plan_by("mtegcca", request)
     assert (plan.meta["tree"], plan.meta["round"]) == ("earliest", 0)
     assert request.budget.exhausted
+
+
+def test_links_beyond_switches_are_counted_for_nodes_that_can_enter_these():
+    """Trees of two stars that a link joins try twice the links of one star, and that one."""
+    kinds = [*[ACCELERATOR] * 4, SWITCH]
+    star = [(v, 4, 1e9, 1e-6) for v in range(4)] + [(4, v, 1e9, 1e-6) for v in range(4)]
+    two = star + [(a + 5, b + 5, *link) for a, b, *link in star] + [(0, 5, 1e9, 1e-6), (5, 0, 1e9, 1e-6)]
+    one, both = (make_topology("stars", of, links) for of, links in ((kinds, star), (2 * kinds, two)))
+    tried = [tree_work(net, Workload((make_collective("broadcast", net, 1000),))) for net in (one, both)]
+    assert tried == [4 + 4 * 4, 2 * (4 + 4 * 4) + 2]

@@ -16,6 +16,10 @@ from ...model.collective import Collective, Workload, make_collective
 from ...model.errors import Unsupported
 from ...model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 
+HANDLING = 1e-4
+"""What a message between sites counts as where messages cost nothing, as a share of the time that all data takes into
+the site with the narrowest links."""
+
 
 @dataclass(frozen=True, eq=False)
 class Contraction:
@@ -69,6 +73,18 @@ class Contraction:
             transit=[*np.zeros(count, dtype=bool), *topology.transit[others]],
         )
         return cls(made, kept, links, site)
+
+    def handled(self, size_bytes: int) -> Topology:
+        """The network of sites where each message costs something, since it leads to many inside.
+
+        Args:
+            size_bytes: of all data.
+        """
+        net = self.topology
+        if net.message_s.any():
+            return net
+        into = np.bincount(net.dst, net.bandwidth)[: self.sites]
+        return replace(net, message_s=np.full(net.link_count, HANDLING * size_bytes / into.min()))
 
     @cached_property
     def inner(self) -> Bool:

@@ -10,6 +10,7 @@ one crosses. ReduceScatter and Reduce are the plan for their mirror backwards in
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -24,6 +25,7 @@ from ...model.topology import SWITCH, Topology
 from ...schedule.backwards import backwards
 from ...schedule.best import best, completion_s
 from ...schedule.effort import Budget
+from ...schedule.kept import Kept
 from ...schedule.moments import ends, settled
 from ...schedule.scheduling_problem import COSTS, Limits, SchedulingProblem
 from ...schedule.servers import FAR_APART, are_far_apart, sites_apart, too_many
@@ -38,8 +40,14 @@ from .parts import Crossing
 EFFORT_SHARE = 0.5
 """Share of what is left of the effort for the plan between sites."""
 
-FIRST_STEPS, DELIVERY_STEPS, MESSAGE_STEPS = 100_000.0, 2.0, 80.0
-"""Steps (:mod:`stretto.schedule.effort`) of the plan between sites, and for each delivery and message of all ranks."""
+WITHIN, TRIED_SHARE, CHOSEN_TIMES = 1.2, 0.5, 2.0
+"""Which plans between sites are brought to all ranks. ``WITHIN``: those that end at most this many times as late as the
+first one. What that may take at most: ``TRIED_SHARE`` of what is left of the effort, and of the plan that ends first
+between sites ``CHOSEN_TIMES`` the effort."""
+
+FIRST_STEPS, DELIVERY_STEPS, CROSSING_STEPS, MESSAGE_STEPS = 100_000.0, 2.0, 300.0, 20.0
+"""Steps (:mod:`stretto.schedule.effort`) of the plan between sites, and for each delivery, transfer between sites and
+message of all ranks."""
 
 GAIN = 0.005
 """Share of the completion that twice as many parts must gain for these to be cut in two again."""
@@ -69,7 +77,7 @@ def _refusal(topology: Topology, workload: Workload) -> str | None:
 def _steps(request: Request) -> float:
     """Steps that it takes, about. Each rank sends to some that are as many as those of its site."""
     ranks = len(request.workload.collectives[0].ranks)
-    return FIRST_STEPS + DELIVERY_STEPS * request.deliveries + MESSAGE_STEPS * ranks**2 / 4
+    return FIRST_STEPS + DELIVERY_STEPS * request.deliveries + MESSAGE_STEPS * ranks**2
 
 
 @register(
@@ -130,36 +138,79 @@ def _mirrored(labels: list[Int64], request: Request, kind: str, planner: str) ->
 
 
 def _plans(label: Int64, request: Request, planner: str) -> list[Plan]:
-    """Plans with the same plan between sites, in more and more parts."""
+    """Plans by the plans between sites that a planner compares, and by the best of these in more and more parts."""
     topology, (c,) = request.topology, request.workload.collectives
     net = Contraction.of(topology, label)
     workload, of = net.workload(c)
-    share = request.budget.share(EFFORT_SHARE)
+    share, compared = request.budget.share(EFFORT_SHARE), Kept()
     own = replace(
-        request, topology=net.topology, workload=workload, budget=share, target=None, kept=None, progress=None
-    )
-    between = plan_by(planner, own)
-    between = between.expand() if isinstance(between, SymmetricPlan) else between
+        request, topology=net.handled(c.size_bytes), workload=workload, budget=share, target=None, kept=compared,
+        progress=None,
+    )  # fmt: skip
+    chosen = plan_by(planner, own)
+    chosen = chosen.expand() if isinstance(chosen, SymmetricPlan) else chosen
     budget, way = request.budget.with_costs(COSTS), ways_of(topology).one
 
-    def made(parts: int, tree: Tree) -> Plan:
-        crossing = Crossing.of(between).in_parts(parts)
+    def made(crossing: Crossing, parts: int, tree: Tree) -> Plan:
+        meta, crossing = crossing.plan.meta, crossing.in_parts(parts)
         fine, chunks = cut_alike(c, crossing.plan.workload.collectives[0], of)
         plan = _timed(*Expansion(net, topology, fine, crossing, chunks, way, tree).plan(request.several_chunks), budget)
-        budget.charge(MESSAGE_STEPS * message_count(plan))
-        facts = {"between": between.meta.get("chosen", planner), "sites": net.sites}
+        budget.charge(_steps_inside(crossing.plan, message_count(plan)))
+        facts = {"between": meta.get("chosen", meta["planner"]), "sites": net.sites}
         return plan.noted({**facts, "inside": tree.__name__, "parts": parts})
 
-    plans, parts = [made(1, star)], 1
+    tried = _tried(chosen, compared.plans, made, request.budget)
+    plans = [best([plan for plan, _ in tried])]
+    crossing = next(crossing for plan, crossing in tried if plan is plans[0])
+    parts, smallest = 1, crossing.plan.workload.chunk_bytes.min()
     while len(plans) == 1 or completion_s(plans[-1]) < (1 - GAIN) * completion_s(plans[-2]):
         parts *= 2
-        if 2 * MESSAGE_STEPS * message_count(plans[-1]) > budget.left or between.workload.chunk_bytes.min() < parts:
+        if 2 * MESSAGE_STEPS * message_count(plans[-1]) > budget.left or smallest < parts:
             break
-        plans.append(made(parts, star))
+        plans.append(made(crossing, parts, star))
     fewest = best(plans)
     if MESSAGE_STEPS * message_count(fewest) <= budget.left:
-        plans.append(made(fewest.meta["parts"], binomial))
+        plans.append(made(crossing, fewest.meta["parts"], binomial))
     return plans
+
+
+def _tried(
+    chosen: Plan, compared: Sequence[Plan], made: Callable[[Crossing, int, Tree], Plan], budget: Budget
+) -> list[tuple[Plan, Crossing]]:
+    """Plans by several plans between sites, and these: what ends first between sites need not do so inside them, too.
+
+    Args:
+        chosen: what the planner between sites chose of those that it ``compared``.
+        made: makes the plan of all ranks.
+    """
+    tried, each = list[tuple[Plan, Crossing]](), 0.0
+    for between in _unlike(chosen, compared):
+        if tried:
+            steps = _steps_inside(between, each * between.workload.chunk_count)
+            most = CHOSEN_TIMES * budget.steps if between is chosen else TRIED_SHARE * budget.left
+            if steps > most or completion_s(between) >= min(completion_s(plan) for plan, _ in tried):
+                continue
+        crossing = Crossing.of(between)
+        plan = made(crossing, 1, star)
+        tried.append((plan, crossing))
+        each = max(each, message_count(plan) / between.workload.chunk_count)
+    return tried
+
+
+def _unlike(chosen: Plan, compared: Sequence[Plan]) -> list[Plan]:
+    """The chosen plan and those that end not much later, the fewest transfers first: of those with more, only what ends
+    sooner."""
+    kept, latest_s = list[Plan](), WITHIN * completion_s(chosen)
+    for plan in sorted((chosen, *compared), key=lambda plan: (plan.transfer_count, completion_s(plan))):
+        if completion_s(plan) <= latest_s:
+            kept.append(plan)
+            latest_s = np.nextafter(completion_s(plan), 0)
+    return [plan.expand() if isinstance(plan, SymmetricPlan) else plan for plan in kept]
+
+
+def _steps_inside(between: Plan, messages: float) -> float:
+    """Steps that it takes, about, to bring what crosses to all ranks in so many messages."""
+    return CROSSING_STEPS * between.transfer_count + MESSAGE_STEPS * messages
 
 
 def _timed(plan: Plan, start_s: Float64, seconds: Float64, budget: Budget) -> Plan:

@@ -46,7 +46,7 @@ ONE_ROUND_WORK = 150_000
 """Work of a single round, in links tried, up to which ``rounds=-1`` makes that round even beyond ``ROUNDS_WORK``."""
 
 COSTS = {"links": 0.4, "round": 400.0}
-"""Steps of effort (:mod:`stretto.schedule.effort`) that a link tried costs, and a round besides: 0.1 to 0.25 on tori."""
+"""Steps of effort (:mod:`stretto.schedule.effort`) that a link tried costs, and a round besides."""
 
 
 @dataclass(frozen=True)
