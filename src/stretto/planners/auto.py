@@ -342,14 +342,12 @@ class _Case:
         """All candidates, in the order in which they are asked."""
         count = len(self.request.workload.collectives)
         ranks = min(len(c.ranks) for c in self.request.workload.collectives)
-        sums = any(c.reduces for c in self.request.workload.collectives)
         asked = [
             (e, e.auto)
             for e in asked_by("auto")
             if e.auto is not None
             and e.auto.collectives_from <= count
             and e.auto.ranks_from <= ranks
-            and not (sums and e.auto.copies_only)
             and e.auto.asked(self.request)
         ]
         return sorted((self._turn(*each) for each in asked), key=lambda turn: turn.place)

@@ -148,7 +148,6 @@ class Candidate:
         collectives_from: it is asked where there are at least as many collectives; before all others if these are two.
         ranks_from: it is asked where there are at least as many ranks.
         by_ranks: True if its work grows with the number of ranks, not with that of pairs of ranks.
-        copies_only: True if it is not asked for sums.
         asked: ``request -> bool``, whether it is asked at all.
     """
 
@@ -160,7 +159,6 @@ class Candidate:
     collectives_from: int = 1
     ranks_from: int = 2
     by_ranks: bool = False
-    copies_only: bool = False
     asked: Callable[[Request], bool] = lambda request: True
 
 

@@ -71,8 +71,14 @@ def _unserved(topology: Topology, workload: Workload) -> str | None:
 
 def _steps(request: Request) -> float:
     """Steps of one round, with all that it takes besides."""
-    links = tree_work(request.topology, request.workload)
+    sums = request.workload.chunk_reduces.any()
+    links = tree_work(request.topology, _cut_for_sums(request.workload) if sums else request.workload)
     return 10_000 + 2.0 * request.deliveries + COSTS["round"] + COSTS["links"] * links
+
+
+def _is_asked(request: Request) -> bool:
+    """Trees of sums are those of copies backwards in time, but not where switches copy."""
+    return not (request.workload.chunk_reduces.any() and request.topology.is_switch.any())
 
 
 @register(
@@ -83,7 +89,9 @@ def _steps(request: Request) -> float:
     options=OPTIONS,
     changes=True,
     serves=_unserved,
-    auto=Candidate(_steps, counts=True, copies_only=True),
+    auto=Candidate(
+        _steps, counts=True, asked=lambda r: not (r.workload.chunk_reduces.any() and r.topology.is_switch.any())
+    ),
     tune=20,
 )
 def mtegcca(
