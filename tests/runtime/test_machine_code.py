@@ -44,7 +44,7 @@ def file(monkeypatch, tmp_path):
     from llvmlite import binding
 
     if not kernels.ready(kernel_engine.serve, 0):
-        kernels.dispatcher(kernel_engine.serve).compile(kernels._types((0,)))
+        kernels.dispatcher(kernel_engine.serve).compile(kernels.loading.types_of((0,)))
     monkeypatch.setattr(machine_code, "_LOADED", [])
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     machine_code.keep(kernels.dispatcher(kernel_engine.serve))

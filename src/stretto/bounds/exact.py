@@ -230,7 +230,7 @@ class _Search:
         tails = np.concatenate((self.dst, origins))
         heads = np.concatenate((self.src, np.full(len(origins), self.nodes)))
         arcs = Arcs.of(tails, heads, self.nodes + 1)
-        work = 20.0 * self.questions * len(self.sinks) * len(tails)
+        work = 2.0 * self.questions * len(self.sinks) * len(tails)
         begin = 0
         passed = np.zeros(len(origins), dtype=np.bool_)
         while True:

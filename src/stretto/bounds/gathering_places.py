@@ -27,6 +27,9 @@ LEAST_STEPS = 4
 ENTRY_STEPS = 20
 """Steps of the kernel's inner loop for each entry in a step of time, about."""
 
+EARLIER_STEPS = 0.125
+"""The same for each earlier step of time, where messages take room for bytes."""
+
 
 class Asked(NamedTuple):
     """A question: when do some places have what they need of the data of some ranks?
@@ -169,7 +172,8 @@ class Places:
             self.message_s, self.bandwidth, takes, late, begins, sender, near, first, place, self.into[place, entry],
             self.members, np.broadcast_to(own, (steps, own.shape[-1])), each,
         )  # fmt: skip
-        work = float(steps) * (ENTRY_STEPS * len(late) + len(entry) + len(pair) + self.members.size)
+        at_entry = ENTRY_STEPS + EARLIER_STEPS * len(each)
+        work = float(steps) * (at_entry * len(late) + len(entry) + len(pair) + self.members.size)
         # copies of one layout that may be written to: compiled code serves only one kind of arrays
         copies: list[Any] = [np.array(column, order="C") for column in arrays]
         return at_speed(kernel_gathering.fill, work)(most, step_s, *copies)

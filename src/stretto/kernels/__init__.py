@@ -8,47 +8,41 @@ disk) for large work. ``STRETTO_KERNELS=python`` or ``compiled`` forces one spee
 
 from __future__ import annotations
 
-import fcntl
 import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryFile
-from time import perf_counter, process_time, thread_time
+from time import thread_time
 from types import FunctionType, ModuleType
 from typing import Any, TypeVar
 
 from ..model.errors import InputError
+from .loading import LOADING, compile_for, counted, kept, load, numba_without_scipy, one_process, types_of
 
-COMPILE_FROM = 60_000
-"""Steps of a kernel's inner loop from which loading compiled code (about a second) is quicker than interpreting."""
+__all__ = ["LOADING", "announce_nothing", "at_speed", "dispatcher", "interpreted", "keeps", "ready"]
 
-COMPILE_COLD_FROM = 1_000_000
-"""The same for a module that was never compiled on this machine (compiling takes about ten seconds); and for many
-calls that each ask for less, together."""
+COMPILE_FROM = 300_000
+"""Steps of inner loops, those of all kernels together, from which a process loads Numba and compiled code.
+
+That takes 0.3 to 0.4 s of CPU, and an interpreted step 0.1 to 1 microseconds. So what was interpreted until then took
+about as long, and who asks for so much mostly asks for far more.
+"""
 
 COMPILE_MORE_FROM = 5_000
-"""The same once this process has loaded Numba for another kernel: loading one more takes hundredths of a second."""
+"""The same for the steps of one module, once Numba is loaded: 5 to 20 ms of CPU load the compiled code of a module."""
+
+COMPILE_COLD_FROM = 1_000_000
+"""The same for a module that was never compiled on this machine: compiling takes about ten seconds."""
 
 WORTH_S = 1.0
 """CPU seconds after which a function that many small calls interpret is compiled after all."""
 
-
-@dataclass
-class Loading:
-    """Seconds that this process has spent on loading and compiling kernels, by the wall clock and of CPU."""
-
-    wall_s: float = 0.0
-    cpu_s: float = 0.0
-
-
-LOADING = Loading()
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
@@ -77,7 +71,8 @@ def at_speed(kernel: Kernel, work: float) -> Kernel:
     """The function ``kernel``, compiled if ``work`` steps of its inner loop make that pay, with those asked for before.
 
     Once its module is compiled, the compiled function serves work of any size, since it costs nothing more. As steps of
-    earlier calls count, a process loses at most about as much by interpreting as compiling would have cost it.
+    earlier calls count, a process loses at most about as much by interpreting as loading or compiling would have cost
+    it. A step is counted as what takes an interpreter less than a microsecond.
 
     Raises:
         InputError: ``STRETTO_KERNELS`` is set to something else than auto, python or compiled.
@@ -89,10 +84,10 @@ def at_speed(kernel: Kernel, work: float) -> Kernel:
         raise InputError(f"{mode!r} is neither python nor compiled", "STRETTO_KERNELS")
     module = kernel.__module__
     asked = _ASKED[module] = _ASKED.get(module, 0.0) + work
-    if mode == "python" or (mode == "auto" and not _pays(module, work, asked)):
+    if mode == "python" or (mode == "auto" and not _pays(module, asked)):
         return kernel
     if module not in _COMPILED:
-        with _counted():
+        with counted():
             _COMPILED[module] = _compiled(module)
     compiled, if_ready = _COMPILED[module][kernel.__name__]
     return compiled if mode == "compiled" or asked >= COMPILE_COLD_FROM else if_ready  # type: ignore[return-value]
@@ -100,9 +95,10 @@ def at_speed(kernel: Kernel, work: float) -> Kernel:
 
 def ready(kernel: Callable[..., Any], *arguments: Any) -> bool:
     """Whether compiled code of a kernel for such arguments is at hand, so that calling it would compile nothing."""
-    with _counted():
+    with counted():
         compiled = getattr(_inner(kernel.__module__), kernel.__name__)
-        return _types(arguments) in compiled.overloads or _load(compiled, arguments)
+        types = types_of(arguments)
+        return types in compiled.overloads or load(compiled, types)
 
 
 def dispatcher(kernel: Callable[..., Any]) -> Any:
@@ -138,10 +134,12 @@ def announce_nothing() -> None:
     _silent = True
 
 
-def _pays(module: str, work: float, asked: float) -> bool:
-    """Whether compiled code, loading included, is the faster way for ``work`` steps, or for all that were asked for."""
-    least = COMPILE_MORE_FROM if _COMPILED else COMPILE_FROM
-    return module in _COMPILED or asked >= COMPILE_COLD_FROM or (work >= least and _is_cached(module))
+def _pays(module: str, asked: float) -> bool:
+    """Whether compiled code, loading included, is the faster way for the steps that this process asks of a module."""
+    if module in _COMPILED or asked >= COMPILE_COLD_FROM:
+        return True
+    enough = asked >= COMPILE_MORE_FROM and (bool(_COMPILED) or sum(_ASKED.values()) >= COMPILE_FROM)
+    return enough and _is_cached(module)
 
 
 def _is_cached(module: str) -> bool:
@@ -175,7 +173,7 @@ def _inner(module: str) -> ModuleType:
     """A second copy of the module in which every function is compiled, those that it imports from kernels too."""
     if module in _INNER:
         return _INNER[module]
-    numba = _numba()
+    numba = numba_without_scipy()
     package, _, name = module.rpartition(".")
     full_name = f"{package}.compiled_{name}"
     spec = importlib.util.spec_from_file_location(full_name, _file(module))
@@ -189,86 +187,9 @@ def _inner(module: str) -> ModuleType:
         if value.__module__ != full_name:
             setattr(copy, name, getattr(_inner(value.__module__), name))
             continue
-        compiled = _kept(numba.njit(nogil=True)(value))
-        file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
-        if file is not None:
-            file._load_index = partial(_index_of, file._load_index)
-            file._save_index = partial(_write_index, file, file._save_index)
-        if stamps and file is not None:
-            # Numba notices changes of a function's own file, but not of the files of functions that it calls
-            file._source_stamp = file._source_stamp, stamps
-        setattr(copy, name, compiled)
+        setattr(copy, name, kept(numba.njit(nogil=True)(value), stamps))
     _INNER[module] = copy
     return copy
-
-
-@cache
-def _numba() -> Any:
-    """Numba, loaded without SciPy's linear algebra, which takes half as long again.
-
-    No kernel needs that. Other users of Numba in this process still get it: when they compile a call of it.
-    """
-    import numba
-
-    blas = "scipy.linalg.cython_blas"
-    if blas not in sys.modules:
-        sys.modules[blas] = None  # type: ignore[assignment]
-        try:
-            importlib.import_module("numba.np.arraymath")
-        finally:
-            del sys.modules[blas]
-    return numba
-
-
-def _kept(compiled: Any) -> Any:
-    """A function of Numba whose machine code is kept; where nobody may write, the code beside the source is read."""
-    try:
-        compiled.enable_caching()
-    except RuntimeError:  # Numba finds no folder to write to: a service without a home, where root has installed
-        compiled._cache = _code_beside(compiled.py_func)
-    return compiled
-
-
-def _code_beside(function: Callable[..., Any]) -> Any:
-    """Numba's cache of a function in the folder beside its source, as far as it has been filled; nothing is added."""
-    from numba.core import caching
-
-    class Beside(caching.InTreeCacheLocator):  # type: ignore[misc]
-        def ensure_cache_path(self) -> None:
-            pass
-
-    class Code(caching.CompileResultCacheImpl):  # type: ignore[misc]
-        _locator_classes = [Beside]  # noqa: RUF012 (as in Numba)
-
-    class Cache(caching.FunctionCache):  # type: ignore[misc]
-        _impl_class = Code
-
-        def save_overload(self, sig: Any, data: Any) -> None:
-            pass
-
-    return Cache(function)  # type: ignore[no-untyped-call]
-
-
-def _index_of(load: Callable[[], dict[Any, str]]) -> dict[Any, str]:
-    """What ``load`` finds of compiled code on disk; nothing where that names a class that no longer exists.
-
-    Numba looks at whether the code is stale only after it has read the types of its arguments, named tuples among them.
-    """
-    try:
-        return load()
-    except (AttributeError, ImportError):
-        return {}
-
-
-def _write_index(file: Any, save: Callable[[dict[Any, str]], None], index: dict[Any, str]) -> None:
-    """Write the index of kept code; Numba writes the code that it names last after it, and calls it by number.
-
-    Code of an older source may still have that number. Who reads the new index would run it, before it is replaced.
-    """
-    for name in list(index.values())[-1:]:
-        with suppress(FileNotFoundError):
-            os.unlink(file._data_path(name))
-    save(index)
 
 
 def _is_kernel(value: object) -> bool:
@@ -283,8 +204,8 @@ def _if_ready(compiled: Any, announced: Callable[..., Any], interpreted: Callabl
     def call(*arguments: Any) -> Any:
         nonlocal looked, spent_s
         if not looked and not compiled.signatures:
-            with _counted():
-                _load(compiled, arguments)
+            with counted():
+                load(compiled, types_of(arguments))
         looked = True
         if compiled.signatures or spent_s > WORTH_S:
             return announced(*arguments)
@@ -315,85 +236,16 @@ def _announced(compiled: Any, module: str) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
         nonlocal told
         if not told and not compiled.signatures:
-            with _counted(), _one_process(compiled):
-                if not _load(compiled, arguments):
+            with counted(), one_process(compiled):
+                types = types_of(arguments)
+                if not load(compiled, types):
                     if module not in _TOLD and not _silent:
                         # with the function: other processes and later commands may compile others of the module
                         name = f"{module.rpartition('.')[2].removeprefix('kernel_')}.{compiled.__name__}"
                         print(f"compiling kernel {name}, once on this machine ...", file=sys.stderr, flush=True)
                     _TOLD.add(module)
-                    compiled.compile(_types(arguments))
+                    compile_for(compiled, types)
         told = True
         return compiled(*arguments)
 
     return call
-
-
-def _types(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    typeof = _numba().typeof
-    return tuple(map(typeof, arguments))
-
-
-def _load(compiled: Any, arguments: tuple[Any, ...]) -> bool:
-    """Load the machine code that Numba keeps of this function for such arguments; whether there is any."""
-    try:
-        return _load_machine_code(compiled, arguments)
-    except (AttributeError, ImportError, KeyError, TypeError, ValueError):  # a Numba with other inner parts
-        kept = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
-        if not getattr(kept, "_load_index", dict)():
-            return False
-        compiled.compile(_types(arguments))
-        return True
-
-
-def _load_machine_code(compiled: Any, arguments: tuple[Any, ...]) -> bool:
-    """:func:`_load` by the inner parts of Numba, as they are in version 0.68.
-
-    These are the steps of Numba's ``Dispatcher.compile`` for kept code, without those that only compiling needs: they
-    read the types of all functions that Numba knows, and the LLVM code from which the machine code was made, and take
-    three times as long as the rest. A caller that is compiled later still finds the LLVM code.
-    """
-    from llvmlite.binding import parse_assembly, parse_bitcode
-    from numba.core.compiler_lock import global_compiler_lock
-    from numba.core.runtime.nrt import rtsys
-
-    cache, context = compiled._cache, compiled.targetctx
-    with global_compiler_lock:
-        rtsys.initialize(context)
-        kept = cache._cache_file.load(cache._index_key(_types(arguments), context.codegen()))
-        if kept is None:
-            return False
-        (name, kind, (machine_code, llvm_code)), described, *more = kept
-        codegen, nothing = context.codegen(), parse_assembly("").as_bitcode()
-        # Numba would find this name in the LLVM code
-        codegen._engine._defined_symbols.add(described.llvm_cpython_wrapper_name)
-        result = cache._impl.rebuild(context, ((name, kind, (machine_code, nothing)), described, *more))
-        result.library._get_module_for_linking = partial(parse_bitcode, llvm_code)
-        context.insert_user_function(result.entry_point, result.fndesc, [result.library])
-        compiled.add_overload(result)
-    return True
-
-
-@contextmanager
-def _counted() -> Iterator[None]:
-    """Add what is done here to ``LOADING``."""
-    wall, cpu = perf_counter(), process_time()
-    try:
-        yield
-    finally:
-        LOADING.wall_s += perf_counter() - wall
-        LOADING.cpu_s += process_time() - cpu
-
-
-@contextmanager
-def _one_process(compiled: Any) -> Iterator[None]:
-    """Let one process at a time compile this function; those that wait then find its code on disk."""
-    folder: Any = getattr(getattr(compiled, "_cache", None), "cache_path", None)
-    function = compiled.py_func
-    with ExitStack() as opened:
-        # where nothing can be kept or locked, each process compiles for itself
-        with suppress(OSError, TypeError):
-            os.makedirs(folder, exist_ok=True)
-            file = opened.enter_context(open(f"{folder}/{function.__module__}.{function.__name__}.lock", "w"))
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -45,7 +45,7 @@ MOST_REROUTED = 10_000
 ROUNDS = 100
 """Rounds over all chunks, at most."""
 
-LIKELY_ROUNDS, LIKELY_STEPS = 5.0, 20.0
+LIKELY_ROUNDS, LIKELY_STEPS = 5.0, 150.0
 """What the kernel's speed is chosen by: likely rounds, and steps of inner loops for each chunk and message."""
 
 GAIN = 1.005

@@ -24,6 +24,9 @@ BY_RATES = ("rates", "weights", *WORK_CONSERVING)
 STEPS_A_TRANSFER = {"fair": 1000.0, "priorities": 1000.0, "rates": 10.0, "weights": 10.0}
 """Steps of the inner loop for each transfer, about."""
 
+STEPS_A_HOP = 4.0
+"""The same for each hop of which the delay is computed."""
+
 RESERVATION_TOLERANCE = 1e-9
 """Part of a link's bandwidth by which reserved rates may exceed it before they shrink."""
 
@@ -44,11 +47,11 @@ def delays_of(plan: Plan, work: float | None = None) -> Delays:
     """The delays of a plan over links.
 
     Args:
-        work: steps by which to choose between interpreted and compiled code; one for each hop by default.
+        work: steps by which to choose between interpreted and compiled code; those for each hop by default.
     """
     t = plan.topology
     links = kernel_physics.Links(t.src, t.dst, t.latency_s, t.bandwidth, t.message_s)
-    steps = float(len(plan.route.values)) if work is None else work
+    steps = STEPS_A_HOP * len(plan.route.values) if work is None else work
     return Delays(*at_speed(kernel_physics.delays, steps)(plan.sources, plan.dst, plan.route, links, t.node_count))
 
 

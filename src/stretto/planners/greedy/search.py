@@ -36,6 +36,9 @@ SPREADS = (1.0, 0.0, 3.0, 5.0)
 DIRECT_TRIES = 4
 """Matchings over links alone that are tried in one kernel call each."""
 
+DIRECT_STEPS = 50.0
+"""Steps of the kernel's inner loops for each delivery in one of these, about."""
+
 BOTH_PATIENCES = 4.0
 """Times the given work up to which one try may take more where patience is tried both ways."""
 
@@ -170,7 +173,7 @@ class Search:
             return None
         one_try = deliveries_of_try(topology, workload)
         for number in range(min(DIRECT_TRIES, int(self.work // (2 * one_try)))):
-            what, when = at_speed(matching_kernel.at_once, one_try)(
+            what, when = at_speed(matching_kernel.at_once, DIRECT_STEPS * one_try)(
                 topology.src, topology.dst, topology.latency_s, topology.bandwidth,
                 *topology.out_links, *topology.in_links, *workload.chunk_holders, *workload.chunk_wanted,
                 workload.chunk_bytes, workload.chunk_start_s,

@@ -60,6 +60,9 @@ LEAST_GAIN = 0.01
 MOST_LOOKED = 16
 """Among how many chunks a slow link chooses."""
 
+TRY_STEPS, LOOK_STEPS = 2_000.0, 20.0
+"""Steps of the kernel's inner loops for a try, and for each chunk and link in it, about."""
+
 COSTS = {"hops": 0.1}
 """Steps for each chunk and link of the network: compiled 0.01 to 0.16 us on sites:8,8 to sites:8,32 and torus:4,4."""
 
@@ -182,7 +185,8 @@ def _eager(task: Task, each: Try, queue: float) -> tuple[Sent, float]:
     """The transfers by our own rules, and when the last wanted delivery arrives."""
     network, goals = task.network, task.goals
     rules = kernel_choice.Rules(each.patience, queue, each.aside, MOST_LOOKED, network.slow, network.unlike)
-    sent, count, missing, finish_s = at_speed(kernel_eager.spread, max(task.work, _comparisons(network, goals)))(
+    work = TRY_STEPS + LOOK_STEPS * max(task.work, _comparisons(network, goals))
+    sent, count, missing, finish_s = at_speed(kernel_eager.spread, work)(
         network.columns, task.share, Lists(*network.into), Lists(*network.users), task.places, task.chunks, goals,
         rules,
     )  # fmt: skip
