@@ -14,14 +14,27 @@ as nccl-tests count them: ``size`` is the full buffer, ``shard`` one rank's shar
 seconds, rates text (``"25GB/s"``) or bytes per second.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from .comparison import Comparison, compare
 from .front import Front, front
 from .objects import Plan, Topology, draw, of_model
-from .ordering import Order, order
 from .planning import bound, load, plan, replan, simulate, verify
 from .requests import collective, compose, request_topology, topology, workload
+
+if TYPE_CHECKING:
+    from .ordering import Order, order
 
 __all__ = [
     "Comparison", "Front", "Order", "Plan", "Topology", "bound", "collective", "compare", "compose", "draw", "front",
     "load", "of_model", "order", "plan", "replan", "request_topology", "simulate", "topology", "verify", "workload",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    """The names of :mod:`.ordering`, which loads a room that nothing else here needs."""
+    if name not in ("Order", "order"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import ordering
+
+    return getattr(ordering, name)

@@ -19,12 +19,10 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from ..formats import atomic_file
 from ..model.timeline import Timeline
-from .data import page_data
 
 if TYPE_CHECKING:
     from ..bounds import Bound
@@ -49,6 +47,8 @@ def write_page(
     Raises:
         InputError: the file cannot be written.
     """
+    from .data import page_data
+
     plans = [page_data(t, b) for t, b in zip(timelines, bounds, strict=True)]
     heading = title or " · ".join(dict.fromkeys(p["topology"] for p in plans))
     with atomic_file(path) as file:
@@ -68,6 +68,8 @@ def study_html(title: str, charts: Sequence[Mapping[str, Any]], before: str, aft
 
 def _joined(template: str, scripts: Sequence[str], data: Mapping[str, Any], **texts: str) -> str:
     """A template with the style, its scripts, its data and other texts in their places."""
+    from importlib.resources import files
+
     here = files(__package__)
 
     def text(name: str) -> str:

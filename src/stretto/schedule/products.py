@@ -17,13 +17,12 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import connected_components, shortest_path
 
 from ..model.arrays import Bool, Float64, Int64
 from ..model.plan import COPY
 from .algorithms import Step
 from .gossip import candidate
+from .graphs import hops_between, parts_of
 from .job_loads import Candidate
 
 MOST_EDGES = 1500
@@ -57,16 +56,14 @@ def product_of(joined: Bool) -> Product | None:
     ends = np.argwhere(np.triu(joined, 1))
     if not 0 < len(ends) <= MOST_EDGES:
         return None
-    far = shortest_path(csr_matrix(joined), unweighted=True)
+    far = hops_between(joined)
     if np.isinf(far).any():
         return None
     dimension, place = _dimensions(joined, ends, far), []
     if not dimension.any() and joined.sum(axis=0).max() > 2:
         return None
     for d in range(dimension.max() + 1):
-        a, b = ends[dimension != d].T
-        rest = csr_matrix((np.ones(len(a)), (a, b)), shape=joined.shape)
-        place.append(connected_components(rest, directed=False)[1])
+        place.append(parts_of(len(joined), *ends[dimension != d].T))
     places = np.array(place, dtype=np.int64)
     shape = tuple((places.max(axis=1) + 1).tolist())
     if np.prod(shape) != len(joined) or len(np.unique(places, axis=1).T) != len(joined):
@@ -88,13 +85,13 @@ def _dimensions(joined: Bool, ends: Int64, far: Float64) -> Int64:
     for mine, other in ((u, v), (v, u)):
         for theirs, end in ((u, v), (v, u)):
             apart |= (mine[:, None] == theirs) & lone[np.ix_(other, end)]
-    return np.asarray(connected_components(csr_matrix(apart), directed=False)[1], dtype=np.int64)
+    return parts_of(len(ends), *np.nonzero(np.triu(apart | apart.T, 1)))
 
 
 def _next(graph: Bool) -> Int64:
     """int64[2, from, to], the next node on a shortest way: the first one round the graph, and the last one."""
     order = _round(graph)
-    far = shortest_path(csr_matrix(graph), unweighted=True)
+    far = hops_between(graph)
     turn = np.argsort(order)
     # how far on round the graph each neighbour is
     on = (turn[None, :] - turn[:, None]) % len(graph)

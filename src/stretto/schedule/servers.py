@@ -6,14 +6,13 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 import numpy as np
-from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import connected_components
 
 from ..model.arrays import Bool, Float64, Int32, Int64
 from ..model.collective import Collective, Workload
 from ..model.topology import ACCELERATOR, Topology
 from .by_servers import Gateways
 from .clusters import clusters_of
+from .graphs import parts_of
 from .pipes import Network, build_network
 
 MOST_ACCELERATORS = 1_024
@@ -126,8 +125,7 @@ def _lanes(ends: Int64, latency_s: Float64, leads: Bool, server: Int64, servers:
         return
     near = leads & (latency_s <= AS_NEAR * latency_s[leads].min())
     for joined in (leads, near):
-        pairs = csr_matrix((joined[joined], ends[:, joined]), shape=(len(server), len(server)))
-        part = connected_components(pairs, directed=False)[1]
+        part = parts_of(len(server), *ends[:, joined])
         inside = np.unique(part[server >= 0] * servers + server[server >= 0])
         whole = np.flatnonzero(np.bincount(inside // servers) == servers)
         members = [[np.flatnonzero((part == k) & (server == s)) for s in range(servers)] for k in whole]

@@ -12,9 +12,9 @@ from functools import lru_cache
 from math import inf
 
 import numpy as np
-from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import shortest_path
 
+from ...kernels import at_speed
+from ...kernels.paths import all_pairs
 from ...model.arrays import Float64
 from ...model.collective import Collective, Workload
 from ...model.errors import Unsupported
@@ -118,9 +118,8 @@ def _least_rounds(topology: Topology, c: Collective) -> float:
 def _hops(topology: Topology) -> Float64:
     """float64[nodes, nodes], how many messages lead from node to node, at least; infinite where none do."""
     cost = np.where(topology.forwarding[topology.dst] == ACCELERATOR, 1.0, PASSED)
-    links = csr_matrix((cost, (topology.src, topology.dst)), shape=(topology.node_count,) * 2)
-    hops: Float64 = np.floor(shortest_path(links))
-    return hops
+    work = float(topology.node_count) * topology.link_count
+    return np.floor(at_speed(all_pairs, work)(*topology.out_links, topology.dst.astype(np.int64), cost))
 
 
 def _is_asked(request: Request) -> bool:
