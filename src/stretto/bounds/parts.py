@@ -261,7 +261,7 @@ class _Search:
         edge[: ends[0]] = self.width * scale
         edge[ends[0] : ends[1]], edge[ends[1] : ends[2]] = gain, loss
         _, side, flow = self.arcs.first_violated(
-            self.arcs.capacities(edge), np.array([self.source]), 0, self.target, UNLIMITED, UNLIMITED, 50 * self.steps
+            self.arcs.capacities(edge), np.array([self.source]), 0, self.target, UNLIMITED, UNLIMITED, 2.0 * self.steps
         )
         return flow, side[: self.nodes]
 

@@ -209,7 +209,7 @@ class _Separator:
         need = int(amounts.sum())
         slack = int(TOLERANCE * FINEST)
         capacity = self.arcs.capacities(np.concatenate((np.ceil(part * FINEST).astype(np.int64), amounts)))
-        work = 20.0 * self.arc_visits
+        work = 2.0 * self.arc_visits
         found: list[Bool] = []
         begin = 0
         while begin < len(self.sinks):
