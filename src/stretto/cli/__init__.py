@@ -165,7 +165,7 @@ def _say(message: str) -> None:
 def main() -> None:
     """The ``stretto`` command."""
     # searches for unused cycles of objects are rare, and left out at the end: they would take 0.2 s of CPU
-    gc.set_threshold(50_000, 20, 100)
+    gc.set_threshold(200_000, 5, 100)
     atexit.register(gc.freeze)
     # a message says what is wrong, not how NumPy came across it
     warnings.simplefilter("ignore", RuntimeWarning)
