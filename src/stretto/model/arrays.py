@@ -32,6 +32,20 @@ def distinct(values: ArrayLike) -> NDArray[Any]:
     return ordered[first]
 
 
+def places_of(values: NDArray[Any]) -> Int64:
+    """int64[values], for each value its place among the distinct ones, ascending.
+
+    ``numpy.unique(values, return_inverse=True)[1]`` of one row takes twice as long where there are few values.
+    """
+    order = values.argsort()
+    ordered = values[order]
+    step = np.zeros(len(values), dtype=np.int64)
+    step[1:] = ordered[1:] != ordered[:-1]
+    number = np.empty(len(values), dtype=np.int64)
+    number[order] = step.cumsum()
+    return number
+
+
 class Ragged(NamedTuple):
     """Lists of different lengths as CSR: list i is ``values[offsets[i]:offsets[i + 1]]``."""
 

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from ..kernels import at_speed
-from ..model.arrays import Float64, Int32, Int64, Ragged
+from ..model.arrays import Float64, Int32, Int64, Ragged, places_of
 from ..model.plan import Plan
 from ..model.topology import Topology
 from . import kernel_dispatch
@@ -57,6 +57,7 @@ class SchedulingProblem:
     hop_share: Float64  # float64[links of routes], the part of the link that the transfer takes
     predecessors: Ragged  # for each transfer those that it waits for
     successors: Ragged  # for each transfer those that wait for it
+    mirrored: SchedulingProblem | None = None  # of which this is the same with time reversed
 
     @classmethod
     def of(cls, plan: Plan, rows: Int64) -> SchedulingProblem:
@@ -85,7 +86,7 @@ class SchedulingProblem:
         seconds = work * (load / topology.bandwidth)[links] / np.bincount(hop, work)[hop]
         return replace(
             self, route=Ragged.single(number), link_count=int(number.max()) + 1, hop_delay=np.zeros(len(size)),
-            hop_share=np.ones(len(size)), seconds=self.route.reduced(np.maximum, seconds),
+            hop_share=np.ones(len(size)), seconds=self.route.reduced(np.maximum, seconds), mirrored=None,
         )  # fmt: skip
 
     def with_lanes(self, busy_s: Float64) -> SchedulingProblem:
@@ -108,7 +109,7 @@ class SchedulingProblem:
         last = self.route.reduced(np.maximum, np.where(busy, place, -1))
         within = (place >= first[owners]) & (place <= last[owners])
         lane = route_numbers(Ragged.grouped(owners[within], links[within], count)).astype(np.int64)
-        use = np.unique(lane[owners] * self.link_count + links, return_inverse=True)[1].reshape(-1)
+        use = places_of(lane[owners] * self.link_count + links)
         share = np.where(within, np.bincount(use, busy_s)[use] / load_s[links], 1.0)
         seconds = self.route.reduced(np.maximum, busy_s / share)
         # a lane is the last hop of a route
@@ -120,7 +121,7 @@ class SchedulingProblem:
         return replace(
             self, route=Ragged(self.route.offsets + np.arange(count + 1), joined.astype(np.int32)), seconds=seconds,
             link_count=self.link_count + int(lane.max()) + 1, hop_delay=self.hop_delay[hop],
-            hop_share=np.where(is_lane, 1.0, (busy_s / seconds[owners])[hop]),
+            hop_share=np.where(is_lane, 1.0, (busy_s / seconds[owners])[hop]), mirrored=None,
         )  # fmt: skip
 
     def by_urgency(self, urgency: Float64, release_s: Float64, budget: Budget, backward: bool = False) -> Float64:
@@ -149,13 +150,13 @@ class SchedulingProblem:
 
     def justified(self, start: Float64, release_s: Float64, target_s: float, limits: Limits) -> Float64:
         """Starts improved by reversing time and back, while a round gains ``GAIN``, the way forward anything at all."""
-        free, count = bool((release_s == 0).all()), len(self.route.values)
+        free, count, mirrored = bool((release_s == 0).all()), len(self.route.values), self.reversed()
         for number in range(limits.rounds):
             if self.end_s(start) <= target_s or (number and not limits.budget.allows(serve=2 * count)):
                 break
             end = start + self.seconds + self.lag
             order = np.argsort(-end, kind="stable")
-            late = self.reversed().list_schedule(order, np.zeros_like(release_s), limits.budget)
+            late = mirrored.list_schedule(order, np.zeros_like(release_s), limits.budget)
             back: Float64 = (late + self.seconds + self.lag).max() - (late + self.seconds + self.lag)
             if free and self.end_s(back) <= target_s:
                 return back
@@ -186,17 +187,17 @@ class SchedulingProblem:
     @cached_property
     def queue(self) -> Int64:
         """int64[links of routes], a number for each link and delay."""
-        delay = np.unique(self.hop_delay, return_inverse=True)[1].reshape(-1)
-        number: Int64 = np.unique(delay * self.link_count + self.route.values, return_inverse=True)[1].reshape(-1)
-        return number
+        return places_of(places_of(self.hop_delay) * self.link_count + self.route.values)
 
     @cached_property
     def alike(self) -> Int64:
         """int64[transfers], the same number for those over the same links that take as long, and as much of these."""
+        if self.mirrored is not None:
+            return self.mirrored.alike
         number = route_numbers(self.route).astype(np.int64)
         for column in (self.seconds, self.route.reduced(np.add, self.hop_share)):
-            values = np.unique(column, return_inverse=True)[1].reshape(-1)
-            number = np.unique(number * (int(values.max(initial=0)) + 1) + values, return_inverse=True)[1].reshape(-1)
+            values = places_of(column)
+            number = places_of(number * (int(values.max(initial=0)) + 1) + values)
         return number
 
     @cached_property
@@ -209,7 +210,9 @@ class SchedulingProblem:
     def reversed(self) -> SchedulingProblem:
         """The same with time reversed."""
         hop_delay = np.repeat(self.lag, self.route.lengths) - self.hop_delay
-        return replace(self, hop_delay=hop_delay, predecessors=self.successors, successors=self.predecessors)
+        return replace(
+            self, hop_delay=hop_delay, predecessors=self.successors, successors=self.predecessors, mirrored=self
+        )
 
     def flipped(self) -> SchedulingProblem:
         """The same with time and the numbers of transfers reversed, so that each still comes after those it awaits."""
@@ -238,9 +241,9 @@ def route_numbers(routes: Ragged) -> Int32:
     code, codes = np.zeros(routes.rows, dtype=np.int64), 1
     for place in range(int(routes.lengths.max())):
         if codes > (1 << 62) // most:
-            code = np.unique(code, return_inverse=True)[1].reshape(-1)
+            code = places_of(code)
             codes = int(code.max()) + 1
         longer = np.flatnonzero(routes.lengths > place)
         code, codes = code * most, codes * most
         code[longer] += routes.values[routes.offsets[longer] + place] + 1
-    return np.unique(code, return_inverse=True)[1].reshape(-1).astype(np.int32)
+    return places_of(code).astype(np.int32)
