@@ -135,14 +135,13 @@ def types_of(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 def _load_or_compile(compiled: Any, types: tuple[Any, ...]) -> Any:
     """What Numba asks for when a function is called with arguments of other types than before; it would load slowly."""
     with counted():
-        if types not in compiled.overloads and not load(compiled, types):
-            compile_for(compiled, types)
-    return compiled.overloads[types].entry_point
+        known = types in compiled.overloads or load(compiled, types)
+        return compiled.overloads[types].entry_point if known else compile_for(compiled, types)
 
 
-def compile_for(compiled: Any, types: tuple[Any, ...]) -> None:
-    """Numba's own way to load or compile a function."""
-    type(compiled).compile(compiled, types)
+def compile_for(compiled: Any, types: tuple[Any, ...]) -> Any:
+    """Numba's own way to load or compile a function; its entry point."""
+    return type(compiled).compile(compiled, types)
 
 
 def load(compiled: Any, types: tuple[Any, ...]) -> bool:
