@@ -206,7 +206,9 @@ def test_these_planners_are_asked_by_default():
 def test_auto_and_the_library_load_no_planners_that_they_do_not_ask():
     program = (
         "import sys\nfrom stretto.planners import asked_by, find, registered\n"
-        "found = find('ring').name, {e.name for e in asked_by('library')}\n"
+        "found = find('ring').name,\n"
+        "print('stretto.planners.symmetric' in sys.modules)\n"
+        "found = *found, {e.name for e in asked_by('library')}\n"
         "print('stretto.planners.forest' in sys.modules)\n"
         "found = *found, find('auto').name, {e.name for e in asked_by('auto')}\n"
         "print('stretto.planners.wan' in sys.modules)\n"
@@ -214,7 +216,7 @@ def test_auto_and_the_library_load_no_planners_that_they_do_not_ask():
         "print(found == ('ring', {e.name for e in asked_by('library')}, 'auto', {e.name for e in asked_by('auto')}))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == ["False", "False", "True"]
+    assert done.stdout.split() == ["False", "False", "False", "True"]
 
 
 def test_planners_that_are_asked_together_have_places_of_their_own():

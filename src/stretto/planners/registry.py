@@ -347,7 +347,7 @@ def find(name: str) -> Entry:
     Raises:
         InputError: there is none, or the file cannot be imported or does not register it.
     """
-    for names in ((), *LOADED_FOR.values(), None):
+    for names in ((), *zip(LOADED_FOR["library"]), LOADED_FOR["auto"], None):  # few modules first
         _load(names)
         if name in _ENTRIES:  # names are unique, so the other planners need not be loaded
             return _ENTRIES[name]
