@@ -8,7 +8,6 @@ from typing import Any
 from typer.core import TyperCommand, TyperGroup
 
 from .tables import wrapped
-from .values import read_plainly
 
 WIDTH = 100
 """Columns of a terminal that help uses at most."""
@@ -103,9 +102,6 @@ SUBJECTS: Mapping[str, tuple[str, ...]] = {
 class Command(TyperCommand):
     """A command whose help has its options in groups."""
 
-    def get_params(self, ctx: Any) -> Any:
-        return read_plainly(super().get_params(ctx))
-
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
             return super().parse_args(ctx, args)
@@ -135,9 +131,6 @@ class Command(TyperCommand):
 
 class Group(TyperGroup):
     """Commands, listed by what they are about."""
-
-    def get_params(self, ctx: Any) -> Any:
-        return read_plainly(super().get_params(ctx))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         subjects = SUBJECTS if ctx.parent is None else {"Commands": self.list_commands(ctx)}

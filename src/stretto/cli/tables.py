@@ -185,7 +185,7 @@ def _draw(title: str, header: Row, rows: Sequence[Row], columns: int) -> None:
     lines = [_bold(line) for line in wrapped(title, columns)] if title else []
     lines.append(" " * wide)
     if any(header):
-        rule = "─" if (sys.stdout.encoding or "utf").lower().startswith("utf") else "-"
+        rule = "─" if (sys.stdout.encoding or "").lower().startswith("utf") else "-"
         lines += [_bold(line) for line in _lines_of_row(header, widths, at_bottom=True)]
         lines.append(f" {rule * (wide - 2)} ")
     lines += [line for row in rows for line in _lines_of_row(row, widths)]
