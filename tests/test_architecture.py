@@ -209,6 +209,28 @@ def test_help_imports_nothing_that_is_slow():
     assert done.stdout.strip() == "[]"
 
 
+SLOW = ("scipy.sparse", "stretto.report.drawing", "stretto.order", "stretto.planners.wan")
+"""What takes 0.02 to 0.3 s of CPU to load, and the common commands do without."""
+
+
+@pytest.mark.parametrize(
+    ("command", "slow"),
+    [
+        ("topologies dgx1", ("scipy.sparse", "numba", "stretto.planners")),
+        ("bound allreduce -t ring:3 --size 1MB", (*SLOW, "numba", "stretto.planners")),
+        ("plan allgather -t ring:3 --size 1MB -p ring", (*SLOW, "numba", "stretto.planners.forest")),
+        ("plan allreduce -t ring:3 --size 1MB --effort quick", SLOW),
+    ],
+)
+def test_a_command_loads_nothing_slow_that_it_does_not_need(command, slow):
+    program = (
+        "import atexit, sys\nfrom stretto.cli import main\n"
+        f"atexit.register(lambda: print([m for m in {slow} if m in sys.modules], file=sys.stderr))\nmain()"
+    )
+    done = subprocess.run([sys.executable, "-c", program, *command.split()], capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[-1] == "[]"
+
+
 def test_errors_of_the_library_do_not_speak_of_flags():
     for module, file in MODULES.items():
         if module[:1] != ("cli",):
