@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import shlex
+from functools import cache
 from pathlib import Path
 from statistics import geometric_mean, median
 
@@ -50,19 +51,30 @@ def words_of(command: str) -> list[str]:
     return [word for word in shlex.split(command) if not re.fullmatch(r"[A-Z_]+=\S*", word)]
 
 
-def texts_of(script: Path, seen: set[Path]) -> set[str]:
+def texts_of(script: Path) -> frozenset[str]:
     """All constants in a script, in the scripts beside it that it imports, and in the studies if it imports these."""
-    seen.add(script)
+    found: frozenset[str] = frozenset()
+    seen, left = {script}, [script]
+    while left:
+        texts, beside = read(left.pop())
+        found |= texts
+        left += [path for path in beside if path not in seen]
+        seen |= set(beside)
+    return found
+
+
+@cache
+def read(script: Path) -> tuple[frozenset[str], tuple[Path, ...]]:
+    """The constants in a script, and the scripts and modules of studies that it imports."""
     tree = ast.parse(script.read_text())
-    texts = {str(node.value) for node in ast.walk(tree) if isinstance(node, ast.Constant)}
-    texts |= {word.arg for node in ast.walk(tree) if isinstance(node, ast.Call) for word in node.keywords if word.arg}
-    for node in ast.walk(tree):
-        names = [node.module] if isinstance(node, ast.ImportFrom) else []
-        names += [name.name for name in node.names] if isinstance(node, ast.Import) else []
-        beside = [script.with_name(f"{name}.py") for name in names if name]
-        beside += [path for name in names if name == "stretto.studies" for path in in_room("studies")]
-        texts |= {text for path in beside if path.exists() and path not in seen for text in texts_of(path, seen)}
-    return texts
+    nodes = list(ast.walk(tree))
+    texts = {str(node.value) for node in nodes if isinstance(node, ast.Constant)}
+    texts |= {word.arg for node in nodes if isinstance(node, ast.Call) for word in node.keywords if word.arg}
+    names = [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
+    names += [name.name for node in nodes if isinstance(node, ast.Import) for name in node.names]
+    beside = [path for name in names if (path := script.with_name(f"{name}.py")).exists()]
+    beside += [path for name in names if name == "stretto.studies" for path in in_room("studies")]
+    return frozenset(texts), tuple(dict.fromkeys(beside))
 
 
 def in_room(room: str) -> list[Path]:
@@ -104,7 +116,7 @@ def test_the_benchmarks_that_a_page_names_exist_with_their_flags(page):
         program, *words = words_of(command)
         if program == "python":
             assert (ROOT / words[0]).exists(), command
-            assert flags_of(words[1:]) <= texts_of(ROOT / words[0], set()), command
+            assert flags_of(words[1:]) <= texts_of(ROOT / words[0]), command
         else:
             assert program == "stretto"
             known = get_command(app).commands[words[0]].params
@@ -114,7 +126,7 @@ def test_the_benchmarks_that_a_page_names_exist_with_their_flags(page):
 @pytest.mark.parametrize(("page", "table"), SHOWN, ids=place)
 def test_a_benchmark_prints_the_columns_of_its_table(page, table):
     columns = cells_of(page.read_text().splitlines()[table.first].replace("`", ""))
-    texts = {text for source in sources_of(table.command) for text in texts_of(source, set())}
+    texts = {text for source in sources_of(table.command) for text in texts_of(source)}
     said = " ".join(texts).lower() + table.command
     named = [column for column in columns if not NUMBER.fullmatch(column)]
     assert [c for c in named if not all(word.lower() in said for word in re.split(r"[\s=,:]+", c))] == []
