@@ -49,6 +49,12 @@ def servers(links, switched=()):
     )  # fmt: skip
 
 
+def planned_s(net, work) -> float:
+    """When a plan ends. Four times the effort makes plans for the random networks below 2 % shorter on average, and
+    those that end near the bound no shorter."""
+    return simulate(run_planner("auto", net, work, effort="0.05")).completion_s
+
+
 SERVERS = {
     "a server of two and one of one": servers([(0, 1, 9e9), (0, 2, 1e9)]),
     "a server of two and one of one at a switch": servers([(0, 1, 9e9)], [(1, 1e9), (2, 1e9)]),
@@ -234,8 +240,8 @@ def test_no_schedule_of_sums_of_a_small_case_beats_it(spec, blocks, share, kind)
     block = round(share * 20e-6 * 1e9)
     work = Workload((make_collective(kind, net, blocks * block),))
     (c,) = work.collectives
-    planned_s = simulate(run_planner("auto", net, work)).completion_s
-    optimum_s = SearchOfSums(net, blocks, block, planned_s * (1 + 1e-9), set(c.ranks[c.wanted.values])).run(blocks)
+    soonest_s = planned_s(net, work) * (1 + 1e-9)
+    optimum_s = SearchOfSums(net, blocks, block, soonest_s, set(c.ranks[c.wanted.values])).run(blocks)
     found = gathering_bound(net, work, 1e-9 + 20e-6)
     assert found is not None and 0.5 * optimum_s < found.seconds <= optimum_s
 
@@ -248,8 +254,8 @@ def test_no_schedule_of_sums_among_small_servers_beats_it(name, blocks, share, k
     block = round(share * 20e-6 * 1e9)
     work = Workload((make_collective(kind, net, blocks * block),))
     (c,) = work.collectives
-    planned_s = simulate(run_planner("auto", net, work)).completion_s
-    optimum_s = SearchOfSums(net, blocks, block, planned_s * (1 + 1e-9), set(c.ranks[c.wanted.values])).run(blocks)
+    soonest_s = planned_s(net, work) * (1 + 1e-9)
+    optimum_s = SearchOfSums(net, blocks, block, soonest_s, set(c.ranks[c.wanted.values])).run(blocks)
     assert bounds(net, work)[0].seconds <= optimum_s * (1 + 1e-9)
     for from_s in (20e-6, 70e-6, 200e-6):
         found = gathering_bound(net, work, from_s)
@@ -371,7 +377,7 @@ def test_no_plan_of_a_random_network_beats_it(seed):
     for kind in ("allgather", "reducescatter", "alltoall", "gather", "scatter", "allreduce", "reduce"):
         for size in (2_000, 200_000):
             work = Workload((make_collective(kind, net, size),))
-            completion_s = simulate(run_planner("auto", net, work, effort="quick")).completion_s
+            completion_s = planned_s(net, work)
             for from_s in (completion_s / 4, completion_s):
                 found = gathering_bound(net, work, from_s)
                 assert found is None or found.seconds <= completion_s

@@ -46,7 +46,7 @@ def planned(target: str, net: str, kind: str, size: int) -> Plan:
     work = Workload((make_collective(kind, topology, size),))
 
     def make(goal, kept):
-        return run_planner("auto", topology, work, effort="quick", target=goal, kept=kept)
+        return run_planner("auto", topology, work, effort="0.05", target=goal, kept=kept)
 
     return exportable(make, TARGETS[target])
 

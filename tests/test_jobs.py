@@ -90,7 +90,7 @@ def test_online_no_decision_before_a_start_depends_on_what_starts_then(seed):
     other = make_collective("allgather", net, 1_234_567, start_s=late)
     plans = [
         run_planner("jobs", net, Workload((*work.collectives[:last], c, *work.collectives[last + 1 :])),
-                    options={"online": True})
+                    effort="quick", options={"online": True})
         for c in (work.collectives[last], other)
     ]  # fmt: skip
     for plan in plans:

@@ -133,7 +133,7 @@ def test_forests_through_switches_that_sum_are_right_and_no_faster_than_their_bo
     net = summing_network(seed)
     net = replace(net, message_s=np.full(net.link_count, message_s))
     workload = Workload((make_collective(kind, net, size),))
-    plan = run_planner("forest", net, workload, effort="quick")
+    plan = run_planner("forest", net, workload, effort="0.05")
     assert verify(plan).ok
     assert simulate(plan).completion_s >= bounds(net, workload)[0].seconds * (1 - 1e-9)
 

@@ -33,7 +33,8 @@ def made(net: str, kind: str, planner: str, chunks: int = 1):
     topology = load_topology(net)
     n = len(topology.accelerators)
     workload = Workload((make_collective(kind, topology, 64 * n * chunks, chunks=chunks),))
-    return run_planner(planner, topology, workload, options=find(planner).quick)
+    effort = "quick" if find(planner).cuts else "thorough"
+    return run_planner(planner, topology, workload, effort=effort, options=find(planner).quick)
 
 
 def written(plan, tmp_path) -> str:

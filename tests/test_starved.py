@@ -15,9 +15,9 @@ import pytest
 import stretto as st
 
 REQUESTS = (
-    ("allreduce", "sites:3,4", {"size": "16MB"}),
+    ("allreduce", "sites:3,4", {"size": "16MB", "effort": "quick"}),
     ("allgather", "amd:2", {"shard": "64KB"}),
-    ("alltoall", "sites:2,3", {"size": "16MB"}),
+    ("alltoall", "sites:2,3", {"size": "16MB", "effort": "quick"}),
     ("allgather", "ndv2:2", {"size": "1MB", "planner": "taccl", "effort": "quick"}),
 )
 SPIN, NICE = "while True: pass", 5

@@ -63,6 +63,10 @@ SEARCHING = {e.name for e in PLANNERS if e.cuts}
 FEW_EXAMPLES, MANY_EXAMPLES = examples(5), examples(15)
 """Drawn examples for planners that search or solve programs, and for the others."""
 
+SEARCH_EFFORT = "0.05"
+"""Effort of planners that cut chunks as they need, about seconds of CPU: enough for each stage of a search on most
+networks here, so that a longer search calls the same functions, only more often."""
+
 SOLVED_S = 2.0
 """Wall-clock seconds for planners that prove an optimum. What stops them early is no worse than MTEGCCA's plan, and
 the tests ask for no more."""
@@ -72,7 +76,7 @@ def run_planner(name: str, net: Topology, workload: Workload, options: dict[str,
     """A plan, by quick options where the planner solves programs; what proves an optimum stops after a while."""
     entry = find(name)
     limit = SOLVED_S if entry.exact and entry.quick is not None else None
-    effort = "quick" if entry.cuts else "thorough"
+    effort = SEARCH_EFFORT if entry.cuts else "thorough"
     return run_any_planner(name, net, workload, effort=effort, options=options or entry.quick, time_limit_s=limit)
 
 
