@@ -55,7 +55,7 @@ def test_no_plan_beats_them(spec, kind):
     topology = load_topology(spec)
     collective = make_collective(kind, topology, 100_000)
     found = block_bounds(topology, collective, rank_symmetry(topology, collective))
-    plan = run_planner("greedy", topology, Workload((collective,)), effort="quick")
+    plan = run_planner("greedy", topology, Workload((collective,)), effort="0.05")
     assert max(bound.seconds for bound in found) <= simulate(plan).completion_s * (1 + 1e-9)
 
 
@@ -229,7 +229,7 @@ def test_no_plan_beats_them_where_a_part_is_damaged(seed, kind):
     topology, collective, blocks = damaged_blocks(seed, kind, 100_000)
     if blocks is not None:
         found = block_bounds(topology, collective, blocks.symmetry)
-        plan = run_planner("greedy", topology, Workload((collective,)), effort="quick")
+        plan = run_planner("greedy", topology, Workload((collective,)), effort="0.05")
         assert max(bound.seconds for bound in found) <= simulate(plan).completion_s * (1 + 1e-9)
 
 

@@ -86,7 +86,7 @@ def test_no_plan_sums_sooner(kind, seed, cost_us):
     found = growth_bound(net, asked, 0.0)
     for planner in ("greedy", "shortest-path"):
         try:
-            plan = run_planner(planner, net, asked, options={"tries": 20} if planner == "greedy" else {})
+            plan = run_planner(planner, net, asked, effort="0.05")
         except Unsupported:
             continue
         end_s = simulate(plan).completion_s

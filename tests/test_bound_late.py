@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -55,15 +56,20 @@ def test_all_bytes_of_a_sum_leave_a_server_late():
     assert 0.97 * steps_s < bound_s < completion_s < 1.2 * bound_s
 
 
+@cache
+def optimum_s(piece: int) -> float:
+    """When the best schedule of an AllGather ends."""
+    return Search(GATEWAY_OF_THREE, "allgather", piece).run()
+
+
 @pytest.mark.parametrize("copies", [False, True])
 @pytest.mark.parametrize("share", [0.3, 3.0])
 def test_no_schedule_beats_it_where_one_of_three_leads_out(copies, share):
     net = GATEWAY_OF_THREE
     piece = round(share * 20e-6 * 1e9)
     work = Workload((make_collective("allgather", net, 4 * piece),))
-    optimum_s = Search(net, "allgather", piece).run()
     net = replace(net, replicates=net.is_switch & copies)
-    assert bounds(net, work)[0].seconds <= optimum_s * (1 + 1e-9)
+    assert bounds(net, work)[0].seconds <= optimum_s(piece) * (1 + 1e-9)
 
 
 def test_a_network_whose_ranks_all_lead_out_of_their_servers_has_no_late_groups():

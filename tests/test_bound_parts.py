@@ -239,7 +239,7 @@ def test_windows_are_found_again_and_no_plan_beats_them_with_switches_either(see
     assert best is not None
     found, again = in_windows(net, size, [set(np.flatnonzero(row).tolist()) for row in best.inside])
     assert found == pytest.approx(again)
-    plan = run_planner("greedy", net, work, options={"tries": 20})
+    plan = run_planner("greedy", net, work, effort="0.05")
     bound = parts_bound(net, work.collectives[0], distances(net, 0.0))
     assert bound is not None
     assert simulate(plan).completion_s >= bound.seconds * (1 - 1e-9)

@@ -68,7 +68,7 @@ def test_plans_stay_right(seed, kind, cost_us, chunks):
     net = replace(net, message_s=np.full(net.link_count, cost_us * 1e-6))
     for planner in ("shortest-path", "greedy"):
         try:
-            plan = run_planner(planner, net, work(net, kind, 30_000, chunks=chunks), effort="quick")
+            plan = run_planner(planner, net, work(net, kind, 30_000, chunks=chunks), effort="0.05")
         except Unsupported:
             continue
         several = collected(plan)
