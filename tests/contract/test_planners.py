@@ -262,7 +262,7 @@ def test_a_refiner_serves_some_network_for_each_collective_that_it_claims(refine
 def _refined(start: str, refiner: str, net: Topology, kind: str) -> bool:
     try:
         spec = f"{start}+{refiner}"
-        return verify(run_any_planner(spec, net, work(kind, net, 64_000), effort=SEARCH_EFFORT, time_limit_s=2.0)).ok
+        return verify(run_any_planner(spec, net, work(kind, net, 64_000), effort=SEARCH_EFFORT, time_limit_s=0.5)).ok
     except Unsupported:
         return False
 
