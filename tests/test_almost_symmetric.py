@@ -153,7 +153,7 @@ def test_a_link_is_never_given_away_twice():
     lane, orbit = np.array([0, 1, 1, 2]), np.array([0, 0, 1, 1])
     busy_s = np.array([19.0, 1.0, 5.0, 5.0])
     for slower in (0.0, 0.05):
-        share = lanes(lane, orbit, busy_s, slower)
+        (share,) = lanes(lane, orbit, busy_s, (slower,))
         assert (np.bincount(orbit, share) <= 1).all()
         seconds = busy_s / share
         assert seconds[0] == pytest.approx(20 * (1 + slower), rel=1e-6)

@@ -100,7 +100,7 @@ def best_cut(
         if cut is None:
             break
         t = cut.transfers
-        tried = [lanes.schedule(symmetry, t.route, t.depends, cut.size_bytes, cut.turn, by) for by in slower]
+        tried = lanes.schedules(symmetry, t.route, t.depends, cut.size_bytes, cut.turn, slower)
         if rows * parts < FEW_ROWS and not brief:
             turn = np.unique(cut.turn, return_inverse=True)[1].reshape(-1)
             tried.append(schedule(symmetry, t.route, t.op, t.depends, turn, cut.size_bytes))

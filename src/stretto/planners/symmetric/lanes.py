@@ -6,9 +6,11 @@ waiting for two links at a time.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 
-from ...model.arrays import Float64, Int64, Ragged
+from ...model.arrays import Bool, Float64, Int64, Ragged
 from ...model.symmetry import Symmetry
 from ...schedule.in_lanes import starts_in_lanes
 from ...schedule.moments import ends
@@ -24,10 +26,10 @@ HASTE = 8.0
 """How many times sooner than others a hastened class may be done."""
 
 
-def schedule(
-    symmetry: Symmetry, route: Ragged, depends: Ragged, size_bytes: Int64, turn: Float64, slower: float
-) -> Times:
-    """Starts and ends of transfers.
+def schedules(
+    symmetry: Symmetry, route: Ragged, depends: Ragged, size_bytes: Int64, turn: Float64, slower: Sequence[float]
+) -> list[Times]:
+    """Starts and ends of transfers, for each way to share links.
 
     Transfers whose routes cross the same orbits of links are a class, which has a share of these links for itself
     (:func:`lanes`) and carries one after the other. Of those that wait for it the one of the earliest part goes first,
@@ -40,16 +42,19 @@ def schedule(
         turn: float64[transfers], where in its owner's data the chunk of each is, from 0 to 1.
         slower: see :func:`lanes`.
     """
-    t = symmetry.topology
-    link, size = route.values, size_bytes[route.owners]
+    t, owners = symmetry.topology, route.owners
+    link, size = route.values, size_bytes[owners]
     busy_s = symmetry.copies[link] * (size / t.bandwidth[link] + t.message_s[link])
-    lag_s = np.bincount(route.owners, t.latency_s[link], route.rows).astype(np.float64)
+    lag_s = np.bincount(owners, t.latency_s[link], route.rows).astype(np.float64)
     orbit = np.unique(symmetry.link_orbits[link], return_inverse=True)[1].reshape(-1)
     lane = _classes(route, orbit)
-    seconds = route.reduced(np.maximum, busy_s / lanes(lane[route.owners], orbit, busy_s, slower))
-    start = starts_in_lanes(lane, seconds, lag_s, depends, turn)
-    finish = ends(start, seconds)
-    return Times(start, finish, float((finish + lag_s).max(initial=0.0)))
+    found = []
+    for share in lanes(lane[owners], orbit, busy_s, slower):
+        seconds = route.reduced(np.maximum, busy_s / share)
+        start = starts_in_lanes(lane, seconds, lag_s, depends, turn)
+        finish = ends(start, seconds)
+        found.append(Times(start, finish, float((finish + lag_s).max(initial=0.0))))
+    return found
 
 
 def _classes(route: Ragged, orbit: Int64) -> Int64:
@@ -64,8 +69,8 @@ def _classes(route: Ragged, orbit: Int64) -> Int64:
     return out
 
 
-def lanes(lane: Int64, orbit: Int64, busy_s: Float64, slower: float) -> Float64:
-    """The share of its orbit of links that the class of each hop has.
+def lanes(lane: Int64, orbit: Int64, busy_s: Float64, slower: Sequence[float]) -> Iterator[Float64]:
+    """The share of its orbit of links that the class of each hop has, for each way to hasten some classes.
 
     All classes end as early as others let them, if none is ever idle. Classes that have little to do on busy orbits,
     such as hops to a server that no element moves, may be hastened: these are few long hops, for which chunks wait.
@@ -73,8 +78,8 @@ def lanes(lane: Int64, orbit: Int64, busy_s: Float64, slower: float) -> Float64:
     Args:
         lane, orbit, busy_s: int64[hops], int64[hops], float64[hops], the class of each, its orbit, and for how long it
             keeps the whole of it.
-        slower: by which share of the time other classes may end later than they must, for the sake of those.
-    Returns:
+        slower: by which shares of the time other classes may end later than they must, for the sake of those.
+    Yields:
         float64[hops].
     """
     orbits = int(orbit.max()) + 1
@@ -85,17 +90,28 @@ def lanes(lane: Int64, orbit: Int64, busy_s: Float64, slower: float) -> Float64:
     load_s = np.bincount(place, work_s)
     part = np.zeros(int(group.max()) + 1)
     np.maximum.at(part, group, np.where(load_s[place] >= TIGHT * load_s.max(), work_s / load_s.max(), 0.0))
-    small = ((part <= SMALL) & (part > 0))[group]
-    if slower == 0 or small.all():
-        small[:] = False
-    longest_s = load_s.max() * (1 + slower)
+    little = ((part <= SMALL) & (part > 0))[group]
+    for by in slower:
+        small = little & (by > 0 and not little.all())
+        seconds = _seconds(group, place, work_s, small, load_s.max() * (1 + by), len(part))
+        yield (work_s / seconds[group])[of] * (1 - 1e-9)
+
+
+def _seconds(group: Int64, place: Int64, work_s: Float64, small: Bool, longest_s: float, groups: int) -> Float64:
+    """float64[groups], seconds until each class is done.
+
+    Args:
+        group, place, work_s: see :func:`_filled`.
+        small: bool[pairs], those of classes that are hastened.
+        longest_s: when the others are done at the latest.
+    """
+    orbits = int(place.max()) + 1
     kept = np.bincount(place[~small], work_s[~small] / longest_s, orbits).astype(np.float64)
-    hastened_s = _filled(group[small], place[small], work_s[small], 1.0 - kept, len(part))
+    hastened_s = _filled(group[small], place[small], work_s[small], 1.0 - kept, groups)
     seconds = np.where(hastened_s > 0, np.maximum(hastened_s, longest_s / HASTE), 0.0)
     used = np.bincount(place[small], work_s[small] / seconds[group[small]], orbits).astype(np.float64)
-    seconds += _filled(group[~small], place[~small], work_s[~small], 1.0 - used, len(part))
-    share: Float64 = (work_s / seconds[group])[of]
-    return share * (1 - 1e-9)
+    seconds += _filled(group[~small], place[~small], work_s[~small], 1.0 - used, groups)
+    return seconds
 
 
 def _filled(group: Int64, place: Int64, work_s: Float64, free: Float64, groups: int) -> Float64:
