@@ -73,7 +73,7 @@ def test_a_small_allreduce_on_a_ring_takes_five_hops_not_eight():
 def test_a_subset_of_ranks_is_served_through_the_others():
     net = load_topology("torus:4x4")
     load = Workload((make_collective("reducescatter", net, shard_bytes=64_000, ranks=[0, 5, 10, 15]),))
-    assert verify(run_planner("greedy", net, load)).ok
+    assert verify(run_planner("greedy", net, load, effort="quick")).ok
 
 
 def test_more_work_is_never_worse():
