@@ -250,7 +250,7 @@ def test_where_messages_cost_more_than_their_bytes_relays_do_not_put_trees_that_
 def test_what_was_not_asked_is_said_only_of_planners_that_may_serve():
     net = load_topology("sites:2,4")
     tried = run_planner("auto", net, work(net, "allreduce", 10**6), effort="quick").meta["tried"]
-    assert not {t["planner"] for t in tried} & {"swot", "paths", "mtegcca", "pairwise", "birkhoff", "by-dimension"}
+    assert not {t["planner"] for t in tried} & {"swot", "paths", "pairwise", "birkhoff", "by-dimension"}
 
 
 def test_a_plan_that_the_net_cut_short_says_so():

@@ -23,8 +23,9 @@ from stretto.planners.by_sites.contraction import Contraction, cut_alike
 from stretto.planners.by_sites.expansion import Expansion, Tree, binomial, star
 from stretto.planners.by_sites.messages import Messages
 from stretto.planners.by_sites.parts import Crossing
-from stretto.planners.by_sites.planner import _unlike
+from stretto.planners.by_sites.planner import _tried, _unlike
 from stretto.schedule.best import completion_s
+from stretto.schedule.effort import Budget
 from stretto.schedule.trees import divide
 from stretto.schedule.ways import ways_of
 from stretto.topologies import load_topology, with_messages
@@ -122,12 +123,47 @@ def test_of_plans_between_sites_those_with_more_transfers_must_end_sooner(monkey
         assert any(k.transfer_count <= plan.transfer_count and completion_s(k) <= completion_s(plan) for k in kept)
 
 
+def test_a_plan_between_sites_that_cannot_be_followed_leaves_the_others():
+    net = load_topology("sites:4,1?message=20us")
+    work = Workload((make_collective("allreduce", net, 64_000_000),))
+    chosen, other = (run_planner(name, net, work, effort="quick") for name in ("forest", "ring"))
+
+    def made(crossing: Crossing, parts: int, tree: Tree) -> Plan:
+        if crossing.plan is other:
+            raise Unsupported("not this one")
+        return crossing.plan
+
+    assert [plan for plan, _ in _tried(chosen, [other], made, Budget(), 4.0)] == [chosen]
+    with pytest.raises(Unsupported, match="not this one"):
+        _tried(other, [], made, Budget(), 4.0)
+
+
+def test_pieces_too_small_for_more_parts_are_left_whole():
+    net = with_messages(KINDS_OF_NETWORKS["datacenters"](np.random.default_rng(401)), 20e-6)
+    assert planned(net, "allgather", 168, effort="normal").meta["parts"] == 1
+
+
+def test_the_cost_of_handling_is_measured_by_sites_of_ranks_that_receive():
+    """Site 0 is outside of the collective, and slow or cut off."""
+    net = load_topology("sites:3,2?message=0")
+    sites = np.unique(net.sites, return_inverse=True)[1].ravel()
+    c = make_collective("allreduce", net, 12_000, ranks=net.accelerators[sites[net.accelerators] > 0].tolist())
+    into = (sites[net.dst] == 0) & (sites[net.src] > 0)
+    slow = replace(net, bandwidth=np.where(into, 1e3, net.bandwidth))
+    cut_off = make_topology(
+        "cut off", net.kind.tolist(), np.stack((net.src, net.dst, net.bandwidth, net.latency_s), axis=1)[~into]
+    )
+    costs_s = [Contraction.of(each, sites).handled(c).message_s.max() for each in (net, slow, cut_off)]
+    assert 0 < costs_s[0] < np.inf and costs_s == [costs_s[0]] * 3
+
+
 def test_a_plan_that_ends_later_between_sites_may_end_sooner_inside(monkeypatch):
     net = KINDS_OF_NETWORKS["regions"](np.random.default_rng(217415))
     net, ends_s = with_messages(net, 20e-6), []
     for others in (True, False):
         if not others:
             monkeypatch.setattr("stretto.planners.by_sites.planner._unlike", lambda chosen, compared: [chosen])
+        # what the effort of auto leaves for it
         ends_s.append(completion_s(planned(net, "reducescatter", 64_000_000, effort="0.79")))
     assert ends_s[0] < 0.95 * ends_s[1]
 
@@ -262,12 +298,20 @@ def test_a_site_without_ranks():
     [
         ("ring:6", "allgather", 600, "its ranks are not in several sites or servers"),
         ("ndv2:2", "allgather", 1600, "no link or switch joins gpu7 and gpu0, which are in one site"),
-        ("sites:3,4", "reducescatter", 12, "too small for the chunks of the plan between sites"),
     ],
 )
 def test_refuses(spec, kind, size, words):
     with pytest.raises(Unsupported, match=words):
         planned(load_topology(spec), kind, size)
+
+
+def test_refuses_chunks_that_pieces_of_ranks_are_too_small_for():
+    net = load_topology("sites:3,4")
+    between = Contraction.of(net, np.unique(net.sites, return_inverse=True)[1])
+    work, of = between.workload(make_collective("allgather", net, 12))
+    crossing = Crossing.of(run_planner("ring", between.topology, work)).in_parts(4)
+    with pytest.raises(Unsupported, match="too small for the chunks of the plan between sites"):
+        cut_alike(make_collective("allgather", net, 12), crossing.plan.workload.collectives[0], of)
 
 
 def test_refuses_to_copy_a_sum_that_is_not_whole():

@@ -69,7 +69,7 @@ def test_numba_is_loaded_once_all_kernels_together_have_interpreted_about_as_lon
         (fresh / f"{module}.any-1.py311.nbi").touch()
     interpreted = [at_speed(matching.components, 100_000) is matching.components for _ in range(2)]
     assert interpreted == [True, True]
-    assert not compiled(4000)  # loading the code of this module would take longer
+    assert not compiled(4000)  # 204,000 steps in all
     assert not compiled(900) and not kernels._COMPILED
     assert compiled(100_000)
     assert at_speed(matching.components, 1) is not matching.components

@@ -18,7 +18,7 @@ from ...model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 
 HANDLING = 1e-4
 """What a message between sites counts as where messages cost nothing, as a share of the time that all data takes into
-the site with the narrowest links."""
+the site of ranks with the narrowest links."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,17 +74,13 @@ class Contraction:
         )
         return cls(made, kept, links, site)
 
-    def handled(self, size_bytes: int) -> Topology:
-        """The network of sites where each message costs something, since it leads to many inside.
-
-        Args:
-            size_bytes: of all data.
-        """
+    def handled(self, c: Collective) -> Topology:
+        """The network of sites where each message costs something: for plans of fewer chunks, if messages are free."""
         net = self.topology
-        if net.message_s.any():
+        into = np.bincount(net.dst, net.bandwidth, minlength=net.node_count)[np.unique(self.site[c.ranks])]
+        if net.message_s.any() or not into.any():
             return net
-        into = np.bincount(net.dst, net.bandwidth)[: self.sites]
-        return replace(net, message_s=np.full(net.link_count, HANDLING * size_bytes / into.min()))
+        return replace(net, message_s=np.full(net.link_count, HANDLING * c.size_bytes / into[into > 0].min()))
 
     @cached_property
     def inner(self) -> Bool:

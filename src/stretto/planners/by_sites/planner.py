@@ -10,7 +10,9 @@ one crosses. ReduceScatter and Reduce are the plan for their mirror backwards in
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -42,8 +44,8 @@ EFFORT_SHARE = 0.5
 
 WITHIN, TRIED_SHARE, CHOSEN_TIMES = 1.2, 0.5, 2.0
 """Which plans between sites are brought to all ranks. ``WITHIN``: those that end at most this many times as late as the
-first one. What that may take at most: ``TRIED_SHARE`` of what is left of the effort, and of the plan that ends first
-between sites ``CHOSEN_TIMES`` the effort."""
+chosen one. What that may take at most: ``TRIED_SHARE`` of what is left of the effort, and of the chosen plan
+``CHOSEN_TIMES`` the effort."""
 
 FIRST_STEPS, DELIVERY_STEPS, CROSSING_STEPS, MESSAGE_STEPS = 100_000.0, 2.0, 300.0, 20.0
 """Steps (:mod:`stretto.schedule.effort`) of the plan between sites, and for each delivery, transfer between sites and
@@ -142,58 +144,79 @@ def _plans(label: Int64, request: Request, planner: str) -> list[Plan]:
     topology, (c,) = request.topology, request.workload.collectives
     net = Contraction.of(topology, label)
     workload, of = net.workload(c)
-    share, compared = request.budget.share(EFFORT_SHARE), Kept()
-    own = replace(
-        request, topology=net.handled(c.size_bytes), workload=workload, budget=share, target=None, kept=compared,
-        progress=None,
-    )  # fmt: skip
-    chosen = plan_by(planner, own)
-    chosen = chosen.expand() if isinstance(chosen, SymmetricPlan) else chosen
+    compared = Kept()
+
+    def chosen_on(between: Topology) -> Plan:
+        share = request.budget.share(EFFORT_SHARE)
+        own = replace(
+            request, topology=between, workload=workload, budget=share, target=None, kept=compared, progress=None
+        )
+        plan = plan_by(planner, own)
+        return replace(plan.expand() if isinstance(plan, SymmetricPlan) else plan, topology=net.topology)
+
+    chosen, each = chosen_on(net.topology), float(len(c.ranks))
+    if _steps_inside(chosen, each) > CHOSEN_TIMES * request.budget.steps:
+        chosen = chosen_on(net.handled(c))
     budget, way = request.budget.with_costs(COSTS), ways_of(topology).one
 
     def made(crossing: Crossing, parts: int, tree: Tree) -> Plan:
         meta, crossing = crossing.plan.meta, crossing.in_parts(parts)
         fine, chunks = cut_alike(c, crossing.plan.workload.collectives[0], of)
         plan = _timed(*Expansion(net, topology, fine, crossing, chunks, way, tree).plan(request.several_chunks), budget)
-        budget.charge(_steps_inside(crossing.plan, message_count(plan)))
+        budget.charge(_steps_inside(crossing.plan, message_count(plan) / crossing.plan.workload.chunk_count))
         facts = {"between": meta.get("chosen", meta["planner"]), "sites": net.sites}
         return plan.noted({**facts, "inside": tree.__name__, "parts": parts})
 
-    tried = _tried(chosen, compared.plans, made, request.budget)
+    tried = _tried(chosen, compared.plans, made, request.budget, each)
     plans = [best([plan for plan, _ in tried])]
     crossing = next(crossing for plan, crossing in tried if plan is plans[0])
     parts, smallest = 1, crossing.plan.workload.chunk_bytes.min()
-    while len(plans) == 1 or completion_s(plans[-1]) < (1 - GAIN) * completion_s(plans[-2]):
-        parts *= 2
-        if 2 * MESSAGE_STEPS * message_count(plans[-1]) > budget.left or smallest < parts:
-            break
-        plans.append(made(crossing, parts, star))
+    with suppress(StrettoError):  # pieces of ranks may be too small for so many parts
+        while len(plans) == 1 or completion_s(plans[-1]) < (1 - GAIN) * completion_s(plans[-2]):
+            parts *= 2
+            if 2 * MESSAGE_STEPS * message_count(plans[-1]) > budget.left or smallest < parts:
+                break
+            plans.append(made(crossing, parts, star))
     fewest = best(plans)
     if MESSAGE_STEPS * message_count(fewest) <= budget.left:
-        plans.append(made(crossing, fewest.meta["parts"], binomial))
+        with suppress(StrettoError):
+            plans.append(made(crossing, fewest.meta["parts"], binomial))
     return plans
 
 
 def _tried(
-    chosen: Plan, compared: Sequence[Plan], made: Callable[[Crossing, int, Tree], Plan], budget: Budget
+    chosen: Plan, compared: Sequence[Plan], made: Callable[[Crossing, int, Tree], Plan], budget: Budget, each: float
 ) -> list[tuple[Plan, Crossing]]:
     """Plans by several plans between sites, and these: what ends first between sites need not do so inside them, too.
+
+    A plan that would take too long is left out, unless it is the chosen one and no other is there; and one that ends
+    between sites when another has ended inside them.
 
     Args:
         chosen: what the planner between sites chose of those that it ``compared``.
         made: makes the plan of all ranks.
+        each: messages that a chunk takes at least.
+
+    Raises:
+        StrettoError: none can be followed.
     """
-    tried, each = list[tuple[Plan, Crossing]](), 0.0
-    for between in _unlike(chosen, compared):
-        if tried:
-            steps = _steps_inside(between, each * between.workload.chunk_count)
-            most = CHOSEN_TIMES * budget.steps if between is chosen else TRIED_SHARE * budget.left
-            if steps > most or completion_s(between) >= min(completion_s(plan) for plan, _ in tried):
-                continue
+    tried, refusal = list[tuple[Plan, Crossing]](), None
+    for between in [*_unlike(chosen, compared), chosen]:
+        steps, last = _steps_inside(between, each), between is chosen and not tried
+        most = CHOSEN_TIMES * budget.steps if between is chosen else TRIED_SHARE * budget.left
+        ended_s = min((completion_s(plan) for plan, _ in tried), default=math.inf)
+        if (steps > most and not last) or completion_s(between) >= ended_s:
+            continue
         crossing = Crossing.of(between)
-        plan = made(crossing, 1, star)
+        try:
+            plan = made(crossing, 1, star)
+        except StrettoError as reason:
+            refusal = reason
+            continue
         tried.append((plan, crossing))
         each = max(each, message_count(plan) / between.workload.chunk_count)
+    if refusal is not None and not tried:
+        raise refusal
     return tried
 
 
@@ -208,9 +231,9 @@ def _unlike(chosen: Plan, compared: Sequence[Plan]) -> list[Plan]:
     return [plan.expand() if isinstance(plan, SymmetricPlan) else plan for plan in kept]
 
 
-def _steps_inside(between: Plan, messages: float) -> float:
-    """Steps that it takes, about, to bring what crosses to all ranks in so many messages."""
-    return CROSSING_STEPS * between.transfer_count + MESSAGE_STEPS * messages
+def _steps_inside(between: Plan, each: float) -> float:
+    """Steps that it takes, about, to bring what crosses to all ranks in so many messages for each chunk."""
+    return CROSSING_STEPS * between.transfer_count + MESSAGE_STEPS * each * between.workload.chunk_count
 
 
 def _timed(plan: Plan, start_s: Float64, seconds: Float64, budget: Budget) -> Plan:

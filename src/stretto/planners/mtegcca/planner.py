@@ -89,9 +89,7 @@ def _is_asked(request: Request) -> bool:
     options=OPTIONS,
     changes=True,
     serves=_unserved,
-    auto=Candidate(
-        _steps, counts=True, asked=lambda r: not (r.workload.chunk_reduces.any() and r.topology.is_switch.any())
-    ),
+    auto=Candidate(_steps, counts=True, asked=_is_asked),
     tune=20,
 )
 def mtegcca(
