@@ -144,17 +144,18 @@ def test_pieces_too_small_for_more_parts_are_left_whole():
 
 
 def test_the_cost_of_handling_is_measured_by_sites_of_ranks_that_receive():
-    """Site 0 is outside of the collective, and slow or cut off."""
+    """Site 0 is slow or cut off, and outside of the collective or its root."""
     net = load_topology("sites:3,2?message=0")
     sites = np.unique(net.sites, return_inverse=True)[1].ravel()
-    c = make_collective("allreduce", net, 12_000, ranks=net.accelerators[sites[net.accelerators] > 0].tolist())
-    into = (sites[net.dst] == 0) & (sites[net.src] > 0)
+    into = (sites[net.dst] == 0) & net.is_accelerator[net.dst] & ~net.is_accelerator[net.src]
     slow = replace(net, bandwidth=np.where(into, 1e3, net.bandwidth))
-    cut_off = make_topology(
-        "cut off", net.kind.tolist(), np.stack((net.src, net.dst, net.bandwidth, net.latency_s), axis=1)[~into]
-    )
-    costs_s = [Contraction.of(each, sites).handled(c).message_s.max() for each in (net, slow, cut_off)]
-    assert 0 < costs_s[0] < np.inf and costs_s == [costs_s[0]] * 3
+    columns = np.stack((net.src, net.dst, net.bandwidth, net.latency_s), axis=1)
+    cut_off = make_topology("cut off", net.kind.tolist(), columns[~into])
+    others = net.accelerators[sites[net.accelerators] > 0].tolist()
+    outside, root = make_collective("allreduce", net, 12_000, ranks=others), make_collective("broadcast", net, 12_000)
+    asked = [(net, outside), (slow, outside), (cut_off, outside), (cut_off, root)]
+    costs_s = [Contraction.of(each, sites).handled(c).message_s.max() for each, c in asked]
+    assert 0 < costs_s[0] < np.inf and costs_s == [costs_s[0]] * 4
 
 
 def test_a_plan_that_ends_later_between_sites_may_end_sooner_inside(monkeypatch):
