@@ -171,7 +171,7 @@ def _plans(label: Int64, request: Request, planner: str) -> list[Plan]:
     plans = [best([plan for plan, _ in tried])]
     crossing = next(crossing for plan, crossing in tried if plan is plans[0])
     parts, smallest = 1, crossing.plan.workload.chunk_bytes.min()
-    with suppress(StrettoError):  # pieces of ranks may be too small for so many parts
+    with suppress(StrettoError):  # pieces of ranks may be too small
         while len(plans) == 1 or completion_s(plans[-1]) < (1 - GAIN) * completion_s(plans[-2]):
             parts *= 2
             if 2 * MESSAGE_STEPS * message_count(plans[-1]) > budget.left or smallest < parts:
@@ -232,7 +232,7 @@ def _unlike(chosen: Plan, compared: Sequence[Plan]) -> list[Plan]:
 
 
 def _steps_inside(between: Plan, each: float) -> float:
-    """Steps that it takes, about, to bring what crosses to all ranks in so many messages for each chunk."""
+    """About how many steps it takes to bring what crosses to all ranks, in ``each`` messages for a chunk."""
     return CROSSING_STEPS * between.transfer_count + MESSAGE_STEPS * each * between.workload.chunk_count
 
 
