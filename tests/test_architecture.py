@@ -209,7 +209,7 @@ def test_help_imports_nothing_that_is_slow():
     assert done.stdout.strip() == "[]"
 
 
-SLOW = ("scipy.sparse", "stretto.report.drawing", "stretto.order", "stretto.planners.wan")
+SLOW = ("scipy.sparse", "stretto.report.drawing", "stretto.order")
 """What takes 0.02 to 0.3 s of CPU to load, and the common commands do without."""
 
 

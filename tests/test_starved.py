@@ -15,7 +15,7 @@ import pytest
 import stretto as st
 
 REQUESTS = (
-    ("allreduce", "sites:3,4", {"size": "16MB", "effort": "quick"}),
+    ("allreduce", "sites:3,4", {"size": "16MB"}),
     ("allgather", "amd:2", {"shard": "64KB"}),
     ("alltoall", "sites:2,3", {"size": "16MB", "effort": "quick"}),
     ("allgather", "ndv2:2", {"size": "1MB", "planner": "taccl", "effort": "quick"}),

@@ -31,7 +31,7 @@ COMPILE_FROM = 300_000
 """Steps of inner loops, those of all kernels together, from which a process loads Numba and compiled code.
 
 That takes 0.3 to 0.4 s of CPU, and an interpreted step 0.1 to 1 microseconds. By then interpreting has taken about as
-long, and most processes that ask for so much ask for far more.
+long. Most processes that get so far go much farther.
 """
 
 COMPILE_MORE_FROM = 5_000

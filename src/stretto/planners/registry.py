@@ -261,15 +261,9 @@ GIVEN = tuple(f.name for f in fields(Entry) if f.default is not MISSING)
 
 _ENTRIES: dict[str, Entry] = {}
 
-LOADED_FOR: Mapping[str, tuple[str, ...]] = {
-    "library": ("fixed", "optical", "shortest_path", "symmetric"),
-    "auto": (
-        "auto", "bundles", "by_sites", "contributions", "fixed", "forest", "greedy", "jobs", "mtegcca", "optical",
-        "paths", "rounds", "scale_ccl", "shortest_path", "switch_trees", "symmetric",
-    ),
-}  # fmt: skip
-"""The modules beside this file that have planners for the library, so that a rank that makes first plans loads these
-alone, in 0.03 s of CPU instead of 0.12 s; and those that have planners which ``auto`` asks."""
+AT_ONCE = ("fixed", "optical", "shortest_path", "symmetric")
+"""The modules beside this file that have planners with a place in the library: a rank that makes first plans loads
+these alone, in 0.03 s of CPU instead of 0.12 s."""
 
 _FILES: dict[Path, tuple[str, ...]] = {}
 """The names that each imported file of planners has registered."""
@@ -308,7 +302,7 @@ refiner = partial(register, refines=True)
 
 def asked_by(role: Literal["auto", "tune", "library"]) -> list[Entry]:
     """The planners that ``tune`` or the library asks, in their places; those that ``auto`` asks, by name."""
-    _load(LOADED_FOR.get(role))
+    _load(AT_ONCE if role == "library" else None)
     asked = [entry for _, entry in sorted(_ENTRIES.items()) if getattr(entry, role) is not None]
     return asked if role == "auto" else sorted(asked, key=lambda entry: getattr(entry, role))
 
@@ -347,8 +341,8 @@ def find(name: str) -> Entry:
     Raises:
         InputError: there is none, or the file cannot be imported or does not register it.
     """
-    for names in ((), *zip(LOADED_FOR["library"]), LOADED_FOR["auto"], None):  # few modules first
-        _load(names)
+    for modules in ((), *zip(AT_ONCE), None):  # few first
+        _load(modules)
         if name in _ENTRIES:  # names are unique, so the other planners need not be loaded
             return _ENTRIES[name]
     file, colon, inside = name.rpartition(":")
