@@ -138,6 +138,15 @@ def test_a_plan_between_sites_that_cannot_be_followed_leaves_the_others():
         _tried(other, [], made, Budget(), 4.0)
 
 
+def test_no_plan_between_sites_is_followed_twice():
+    net = load_topology("sites:4,1?message=20us")
+    work = Workload((make_collective("allreduce", net, 64_000_000),))
+    chosen, later = (run_planner(name, net, work, effort="quick") for name in ("forest", "shortest-path"))
+    asked = []
+    _tried(chosen, [], lambda crossing, parts, tree: asked.append(crossing.plan) or later, Budget(), 4.0)
+    assert completion_s(later) > completion_s(chosen) and asked == [chosen]
+
+
 def test_pieces_too_small_for_more_parts_are_left_whole():
     net = with_messages(KINDS_OF_NETWORKS["datacenters"](np.random.default_rng(401)), 20e-6)
     assert planned(net, "allgather", 168, effort="normal").meta["parts"] == 1

@@ -200,12 +200,14 @@ def _tried(
     Raises:
         StrettoError: none can be followed.
     """
-    tried, refusal = list[tuple[Plan, Crossing]](), None
-    for between in [*_unlike(chosen, compared), chosen]:
-        steps, last = _steps_inside(between, each), between is chosen and not tried
+    tried, refusal, unlike = list[tuple[Plan, Crossing]](), None, _unlike(chosen, compared)
+    for number, between in enumerate([*unlike, chosen]):
+        if number == len(unlike) and tried:
+            break
         most = CHOSEN_TIMES * budget.steps if between is chosen else TRIED_SHARE * budget.left
         ended_s = min((completion_s(plan) for plan, _ in tried), default=math.inf)
-        if (steps > most and not last) or completion_s(between) >= ended_s:
+        too_long = number < len(unlike) and _steps_inside(between, each) > most
+        if too_long or completion_s(between) >= ended_s:
             continue
         crossing = Crossing.of(between)
         try:
