@@ -361,13 +361,14 @@ class _Case:
         few_messages = (
             candidate.few_messages and not rooted and not are_far_apart(self.request.topology, self.request.workload)
         )
+        affordable = leads and steps <= REQUIRED_TIMES * self.budget.steps
         places = (
             candidate.collectives_from > 1,
             not candidate.leads and steps <= EARLY_SHARE * min(self.budget.steps, EFFORTS["normal"]),
             leads and candidate.by_ranks,
-            leads and (candidate.fills_links or few_messages) and self.wide,
-            leads and candidate.few_messages,
-            leads and not candidate.fills_links and steps <= REQUIRED_TIMES * self.budget.steps,
+            self.wide and ((leads and candidate.fills_links) or (affordable and few_messages)),
+            affordable and candidate.few_messages,
+            affordable and not candidate.fills_links,
             leads,
             True,
         )

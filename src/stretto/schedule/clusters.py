@@ -13,7 +13,7 @@ import numpy as np
 
 from ..kernels import at_speed
 from ..kernels import matching as matching_kernel
-from ..model.arrays import Bool, Float64, Int64
+from ..model.arrays import Bool, Float64, Int64, distinct
 from .pipes import Network
 
 SLOWER = 1.5
@@ -82,6 +82,6 @@ def _widths(network: Network, chosen: Bool, key: Int64, keys: int, bandwidth: Fl
     least = np.full(keys, np.inf)
     for k in range(int(hops.lengths.min(initial=0 if not hops.rows else len(bandwidth)))):
         at = step == k
-        pairs = np.unique(np.stack((key[chosen][hops.owners[at]], hops.values[at])), axis=1)
-        least = np.minimum(least, np.bincount(pairs[0], bandwidth[pairs[1]], keys))
+        of, link = np.divmod(distinct(key[chosen][hops.owners[at]] * len(bandwidth) + hops.values[at]), len(bandwidth))
+        least = np.minimum(least, np.bincount(of, bandwidth[link], keys))
     return np.where(np.isfinite(least), least, 0.0)

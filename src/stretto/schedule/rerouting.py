@@ -11,7 +11,6 @@ AllReduce first the copies, then the sums, and so on. Messages that branch in sw
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -322,46 +321,35 @@ def _ways_of(plan: Plan, first: Int64, place: Int64) -> tuple[_Ways, Int64]:
         first: int64[messages], a transfer of each.
         place: int64[nodes], the number of each accelerator.
     """
-    net = plan.topology
-    hop_s, receiver_s = delays_of(plan)
-    rows: dict[Any, int] = {}
-    sources, goals, links, late_s, latency_s = (
-        list[int](),
-        list[list[int]](),
-        list[list[int]](),
-        list[Any](),
-        list[float](),
-    )
-
-    def add(src: int, ends: Sequence[int], route: Sequence[int], late: Any, latency: float) -> int:
-        key = (src, *ends, -1, *route)
+    net, delays = plan.topology, delays_of(plan)
+    rows: dict[tuple[int, ...], int] = {}
+    way, used = list[int](), list[int]()
+    for k in first.tolist():
+        key = (int(plan.src[k]), *plan.dst[k].tolist(), -1, *plan.route[k].tolist())
         if key not in rows:
             rows[key] = len(rows)
-            sources.append(int(place[src]))
-            goals.append(place[ends].tolist())
-            links.append([*route])
-            late_s.append(late)
-            latency_s.append(latency)
-        return rows[key]
-
-    way = [
-        add(
-            int(plan.src[k]), plan.dst[k].tolist(), plan.route[k].tolist(),
-            hop_s[plan.route.offsets[k] : plan.route.offsets[k + 1]],
-            float(receiver_s[plan.dst.offsets[k] : plan.dst.offsets[k + 1]].max()),
-        )
-        for k in first.tolist()
-    ]  # fmt: skip
+            used.append(k)
+        way.append(rows[key])
+    sent = np.array(used)
+    ends, routes = plan.dst.take(sent), plan.route.take(sent)
+    late_s = Ragged.wide(plan.route.offsets, delays.hop_s).take(sent).values
+    latency_s = ends.reduced(np.maximum, Ragged.wide(plan.dst.offsets, delays.receiver_s).take(sent).values)
     pipes = build_network(net, float(plan.workload.chunk_bytes.mean()), True, float(net.link_count))
     # neither to routers that store nor to accelerators through which routes pass
-    for p in np.flatnonzero((place[pipes.src] >= 0) & (place[pipes.dst] >= 0)).tolist():
-        own = slice(pipes.hops.offsets[p], pipes.hops.offsets[p + 1])
-        add(
-            int(pipes.src[p]), [int(pipes.dst[p])], pipes.hops.values[own].tolist(), pipes.late_s[own],
-            float(pipes.latency_s[p]),
-        )  # fmt: skip
+    others = np.flatnonzero((place[pipes.src] >= 0) & (place[pipes.dst] >= 0))
+    joined = pipes.src[others] * net.node_count + pipes.dst[others]
+    known = np.isin(joined, plan.src[sent[ends.owners]].astype(np.int64) * net.node_count + ends.values)
+    for k in np.flatnonzero(known).tolist():
+        p = others[k]
+        known[k] = (int(pipes.src[p]), int(pipes.dst[p]), -1, *pipes.hops[p].tolist()) in rows
+    others = others[~known]
+    hops = pipes.hops.take(others)
     ways = _Ways(
-        Ragged.single(sources), Ragged.of(goals), Ragged.of(links), np.concatenate(late_s), np.array(latency_s)
+        Ragged.single(place[np.concatenate((plan.src[sent], pipes.src[others]))]),
+        Ragged.concatenate([ends.with_values(place[ends.values]), Ragged.single(place[pipes.dst[others]])]),
+        Ragged.concatenate([routes, hops]),
+        np.concatenate((late_s, Ragged.wide(pipes.hops.offsets, pipes.late_s).take(others).values)),
+        np.concatenate((latency_s, pipes.latency_s[others])),
     )
     return ways, np.array(way, dtype=np.int64)
 

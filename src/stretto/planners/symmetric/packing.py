@@ -318,10 +318,10 @@ class Packing:
 
     def _rows(self, columns: list[Column]) -> Model:
         rows = Model(column_count=self.orbits + self._kinds)
-        rows.rows(
-            len(columns), -INFINITY, 0.0, (np.array([self.orbits + self._kind(c) for c in columns]), 1.0),
-            (np.tile(np.arange(self.orbits), (len(columns), 1)), -np.stack([c.load_s for c in columns]) / self.unit_s),
-        )  # fmt: skip
+        load = np.stack([c.load_s for c in columns]) / self.unit_s
+        of, orbit = np.nonzero(load)
+        kind = np.array([self.orbits + self._kind(c) for c in columns])
+        rows.rows(len(columns), -INFINITY, 0.0, (kind, 1.0), (of, orbit, -load[of, orbit]))
         return rows
 
     def mixed(self, chosen: Int64, most_s: float = INFINITY, length: Float64 | None = None) -> tuple[Float64, float]:
@@ -331,21 +331,20 @@ class Packing:
             most_s: for how many seconds links may work.
             length: float64[columns]; where it is given, the mix of least length is the best one.
         """
-        load = self.load_s[chosen].T / self.unit_s
+        load_s = self.load_s
+        column, orbit = np.nonzero(load_s[chosen])
         model = Model()
         busiest = model.columns(1, upper=most_s / self.unit_s, cost=1.0 if length is None else 0.0)
         share = model.columns(len(chosen), upper=INFINITY, cost=0.0 if length is None else length[chosen])
-        model.rows(
-            self.orbits, -INFINITY, 0.0, (np.tile(share, (self.orbits, 1)), load),
-            (np.repeat(busiest, self.orbits), -1.0),
-        )  # fmt: skip
+        loaded = load_s[chosen[column], orbit] / self.unit_s
+        model.rows(self.orbits, -INFINITY, 0.0, (orbit, share[column], loaded), (np.repeat(busiest, self.orbits), -1.0))
         row = np.array([self._kind(self.columns[k]) for k in chosen])
         model.rows(self._kinds, 1.0, 1.0, (row, share, 1.0))
         answer = solve(model)
         assert answer.x is not None, "each owner has a column"
         shares = np.zeros(len(self.columns))
         shares[chosen] = np.maximum(answer.x[share], 0.0)
-        return shares, float((shares @ self.load_s).max())
+        return shares, float((shares @ load_s).max())
 
     def _stages(self, column: Column, busy: Float64) -> float:
         """How many hops a chunk passes one after another, each counted by how busy the orbits of its links are."""

@@ -29,6 +29,9 @@ from .packing import FEWER, Column, Packing, Tree
 MOST_CHUNKS = 12
 """Chunks into which a piece is cut for the sake of shares, at most."""
 
+MOST_WORK = 1e6
+"""Loads of links that are looked at while chunks are moved between trees, at most, for each number of chunks."""
+
 FAR = 500.0
 """An exponent from which a load counts as far too large: its exponential is still a number."""
 
@@ -120,57 +123,84 @@ def shares_of(packing: Packing, mix: tuple[Float64, float]) -> list[Share]:
     return [Share(packing.columns[k], s, n) for k, s, n in zip(used, rest.tolist(), counts.tolist(), strict=True)]
 
 
+class _Choice(NamedTuple):
+    """The columns among which the data of an owner is divided.
+
+    Attributes:
+        columns: int64[columns].
+        links: int64[links], the orbits of links that any of them passes.
+        whole_s, message_s: float64[columns, links], for how long the bytes of a whole piece and a message keep them.
+        fixed: whether the piece is in one chunk for each element as it is: that of a rank that no element moves.
+    """
+
+    columns: Int64
+    links: Int64
+    whole_s: Float64
+    message_s: Float64
+    fixed: bool
+
+
 def _in_equal_chunks(packing: Packing, mixes: tuple[Float64, ...]) -> list[Share]:
     """One of these mixes as whole numbers of equal chunks of each piece: the fewest chunks with which the busiest link
     works hardly longer than with any other number."""
-    load_s = packing.load_s, packing.of_messages_s
-    found = [_in_chunks(packing, load_s, shares, n) for n in range(1, MOST_CHUNKS + 1) for shares in mixes]
+    load_s, message_s = packing.load_s, packing.of_messages_s
+    columns = Ragged.grouped(np.array([c.owner for c in packing.columns]), np.arange(len(load_s)), len(packing.owners))
+    choices = []
+    for owner in range(columns.rows):
+        own = columns[owner].astype(np.int64)
+        links = np.flatnonzero(load_s[own].any(axis=0))
+        message = message_s[np.ix_(own, links)]
+        choices.append(_Choice(own, links, load_s[np.ix_(own, links)] - message, message, packing.fixed[owner]))
+    found = [_in_chunks(choices, packing.orbits, shares, n) for n in range(1, MOST_CHUNKS + 1) for shares in mixes]
     least_s = min(busy_s for _, _, busy_s in found)
     counts, cut, _ = next(each for each in found if each[2] <= FEWER * least_s)
     return [Share(packing.columns[k], float(counts[k] / cut[k]), int(counts[k])) for k in np.flatnonzero(counts)]
 
 
-def _in_chunks(
-    packing: Packing, load_s: tuple[Float64, Float64], shares: Float64, most: int
-) -> tuple[Int64, Int64, float]:
+def _in_chunks(choices: list[_Choice], orbits: int, shares: Float64, most: int) -> tuple[Int64, Int64, float]:
     """Pieces in at most ``most`` equal chunks, moved between trees while that relieves busy links.
 
-    Args:
-        load_s: of each column, whole, and what of it a message costs, as of :class:`Packing`.
     Returns:
         int64[columns], the chunks that go by each column; int64[columns], into how many the pieces of its owners are
         cut; and for how long the busiest link works.
     """
-    owner = np.array([c.owner for c in packing.columns])
-    message = load_s[1]
-    whole = load_s[0] - message
     counts, cut = np.zeros(len(shares), dtype=np.int64), np.ones(len(shares), dtype=np.int64)
-    for k in range(len(packing.owners)):
-        mine = np.flatnonzero(owner == k)
-        # the piece of a rank that no element moves is in one chunk for each element as it is
-        cut[mine] = 1 if packing.fixed[k] else most
-        counts[mine] = _apportioned(shares[mine], int(cut[mine[0]]))
-    each = whole / cut[:, None] + message
-    for _ in range(4 * len(packing.owners)):
-        total = counts @ each
+    for own in choices:
+        cut[own.columns] = parts = 1 if own.fixed else most
+        counts[own.columns] = _apportioned(shares[own.columns], parts)
+
+    def each_s(own: _Choice) -> Float64:
+        seconds: Float64 = own.whole_s / cut[own.columns[0]] + own.message_s
+        return seconds
+
+    def total_s(each: list[Float64]) -> Float64:
+        total = np.zeros(orbits)
+        for own, seconds in zip(choices, each, strict=True):
+            total[own.links] += counts[own.columns] @ seconds
+        return total
+
+    each = [each_s(own) for own in choices]
+    work = sum(seconds.size * np.count_nonzero(counts[own.columns]) for own, seconds in zip(choices, each, strict=True))
+    for _ in range(min(4 * len(choices), 1 + int(MOST_WORK / work))):
+        total = total_s(each)
         sharp = 64.0 / total.max()
-        best, move = np.exp(sharp * (total - total.max())).sum() * (1 - 1e-6), None
-        for a in np.flatnonzero(counts):
-            others = np.flatnonzero(owner == owner[a])
-            over = sharp * (total - each[a] + each[others] - total.max())
-            value = np.exp(np.minimum(over, FAR)).sum(axis=1)
-            if value.min() < best:
-                best, move = value.min(), (a, others[value.argmin()])
+        busy = np.exp(sharp * (total - total.max()))
+        best, move = busy.sum() * (1 - 1e-6), None
+        for own, seconds in zip(choices, each, strict=True):
+            others = busy.sum() - busy[own.links].sum()
+            for a in np.flatnonzero(counts[own.columns]):
+                over = sharp * (total[own.links] - seconds[a] + seconds - total.max())
+                value = others + np.exp(np.minimum(over, FAR)).sum(axis=1)
+                if value.min() < best:
+                    best, move = value.min(), own.columns[[a, value.argmin()]]
         if move is None:
             break
-        counts[move[0]] -= 1
-        counts[move[1]] += 1
-    for k in range(len(packing.owners)):
-        mine = np.flatnonzero(owner == k)
-        common = np.gcd.reduce(counts[mine])
-        counts[mine] //= common
-        cut[mine] //= common
-    return counts, cut, float((counts @ (whole / cut[:, None] + message)).max())
+        counts[move] += (-1, 1)
+    for own in choices:
+        common = np.gcd.reduce(counts[own.columns])
+        counts[own.columns] //= common
+        cut[own.columns] //= common
+    return counts, cut, float(total_s([each_s(own) for own in choices]).max())
 
 
 def _apportioned(shares: Float64, parts: int) -> Int64:
