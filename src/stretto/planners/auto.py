@@ -66,6 +66,9 @@ SPLIT_SHARE, FILLING_SHARE = 0.5, 0.75
 """Share of what is left that a search may spend while another leading planner follows for which the rest is enough; the
 second is of planners that fill links: with 0.5 AllReduce on mesh:8x8 ends at 1.05 of the bound instead of 1.03."""
 
+KEPT_SHARE = 0.25
+"""Share of what is left up to which other leading planners keep the least that they take, the cheapest first."""
+
 OVER_BUDGET = 150.0
 """Times the effort from which a planner is asked only if no other has made a plan."""
 
@@ -115,16 +118,14 @@ def auto(request: Request) -> Plan:
     answers: list[Answer] = []
     led = False
     for number, turn in enumerate(turns):
-        due = best is None or (turn.leads and not led)
+        due = best is None or (turn.leads and not led and turn.steps <= REQUIRED_TIMES * case.budget.steps)
         if best is not None and best.likely_s <= case.near_s and not best.exposed_s:
             break
         if not due and (budget.exhausted or turn.steps > budget.left):
             answers.append(Answer(turn.name, refusal=Unsupported(NO_EFFORT)))
             continue
         request.tell(number, len(turns), turn.name)
-        part, rest = turn.share * budget.left, (1 - turn.share) * budget.left
-        follows = turn.steps <= part and any(t.leads and t.steps <= rest for t in turns[number + 1 :])
-        share = budget.within(part if follows else budget.left)
+        share = budget.within(_part(turn, turns[number + 1 :], budget.left))
         if led:  # then no work is done that cannot be divided and takes longer than all the effort
             share.beyond = 1.0
         own = replace(request, budget=share, progress=None)
@@ -154,6 +155,20 @@ def auto(request: Request) -> Plan:
         if answer.name not in tried or answer.preference_s < tried[answer.name].preference_s:
             tried[answer.name] = answer
     return plan.noted({**plan.meta, "chosen": best.name, "tried": [_said(answer) for answer in tried.values()]})
+
+
+def _part(turn: _Turn, later: Sequence[_Turn], left: float) -> float:
+    """How many steps of those that are left a candidate may spend while others follow."""
+    leading = sorted(t.steps for t in later if t.leads)
+    kept = 0.0
+    for steps in leading:
+        if kept + steps > KEPT_SHARE * left:
+            break
+        kept += steps
+    part = turn.share * left
+    if leading and turn.steps <= part and leading[0] <= left - part:
+        return min(part, left - kept)
+    return left - kept if turn.steps <= left - kept else left
 
 
 def _ask(name: str, request: Request, steps: float, case: _Case) -> Answer:

@@ -70,9 +70,10 @@ PLANNED = 5
 """Algorithms that are planned step after step: those that end first by an estimate. With 3, AllReduce of 64 KB on
 ``servers:33665?message=2us`` (benchmarks/heldout.py -t) takes 2 % longer; 8 change nothing there."""
 
-RANK_STEPS, DELIVERY_STEPS = 4_000.0, 18.0
-"""Steps for each rank and for each delivery. Of CPU it takes 0.5 s for AllGather of 16 MB on fattree:8 (128 ranks, 0.8
-million steps), and 2.0 s for Broadcast on fattree:12 (432 ranks, 1.7 million steps)."""
+RANK_STEPS, DELIVERY_STEPS, PAIR_STEPS = 4_000.0, 18.0, 72.0
+"""Steps for each rank and for each delivery; the last for those of an AllToAll, whose blocks go by several ranks. Of
+CPU it takes 0.5 s for AllGather of 16 MB on fattree:8 (128 ranks, 0.8 million steps), and 2.0 s for Broadcast on
+fattree:12 (432 ranks, 1.7 million steps)."""
 
 DECIDED = 0.9
 """Completion of a plan whose phases overlap, as a multiple of that of the first algorithm step after step, up to which
@@ -103,7 +104,9 @@ def _goes_to_neighbours(topology: Topology, c: Collective) -> bool:
 
 def _steps(request: Request) -> float:
     """Steps that the routes of all ranks, the estimates of all algorithms and the plans of some take, about."""
-    return RANK_STEPS * len(request.workload.collectives[0].ranks) + DELIVERY_STEPS * request.deliveries
+    (c,) = request.workload.collectives
+    each = PAIR_STEPS if c.traits.pieces == "pair" else DELIVERY_STEPS
+    return RANK_STEPS * len(c.ranks) + each * request.deliveries
 
 
 @register(

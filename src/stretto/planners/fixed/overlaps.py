@@ -35,7 +35,7 @@ DIRECT = ("all-pairs", "pairwise")
 MOST_SENT = 400_000
 """Blocks that an AllToAll from neighbour to neighbour sends in all, at most."""
 
-MOST_DIRECT = 128
+MOST_DIRECT = 512
 """Ranks up to which these are tried. They have many steps: among 512 GPUs planning takes 9.4 s of CPU with them, 5.3
 without."""
 

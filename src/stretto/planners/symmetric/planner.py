@@ -23,19 +23,20 @@ from ...model.arrays import Int32, Int64, Ragged, offsets_of
 from ...model.collective import Promised, Workload
 from ...model.errors import Unsupported
 from ...model.kinds import KINDS
-from ...model.plan import REDUCE
+from ...model.plan import REDUCE, Plan
 from ...model.symmetric import SymmetricPlan, dealt, make_symmetric_plan
 from ...model.symmetry import Symmetry
 from ...model.topology import Topology
-from ...schedule.best import PER_HALF
+from ...schedule.best import PER_HALF, completion_s, preference_s, surcharge
 from ...schedule.cutting import GIVE_UP, messages_cost
 from .. import Candidate, Request, register
 from . import kernel_exchange
+from .all_moves import plan_of_moves
 from .case import Case, case_of
-from .cuts import completion_s
 from .few_owners import Schedule, few_owners, plan_of
 from .in_switches import InSwitches, in_switches, plan_in_switches
 from .kernel_exchange import Options
+from .moves import best_moves
 from .routes import find_routes
 from .several import Several, plan_below, plan_several
 from .times import Table, Times, schedule
@@ -62,12 +63,18 @@ FEWEST_RANKS = 32
 time. Where messages cost, it asks among fewer, too, since it can put chunks that go the same way into one message.
 """
 
+MOST_MOVED = 1_200_000
+"""Transfers of a plan of messages with several chunks, at most: it is no plan by symmetry, but has all of them."""
+
 BRIEF_FIRST_STEPS = 12_000.0
 """The first of these for a request that allows fewer than :data:`BRIEF_STEPS`."""
 
 FIRST_STEPS, STEPS_A_RANK = 30_000.0, 200.0
 """Steps that planning and simulating take, and more for each rank. AllReduce among 512 GPUs takes 0.13 s of CPU, among
 16,384 GPUs 0.7 s if messages are free, else 1.8 s."""
+
+MOVES_STEPS = 50_000.0
+"""Steps that the search for messages of several chunks takes, and one more for each delivery of its plan."""
 
 FEW_OWNERS_STEPS = 60_000.0
 """Steps that must be left for plans in which few ranks own the chunks to be searched, too. That takes 5 to 20 ms of CPU
@@ -95,7 +102,8 @@ def _serves(topology: Topology, workload: Workload) -> str | None:
 def _steps(request: Request) -> float:
     """The steps that a plan takes, about."""
     first = BRIEF_FIRST_STEPS if request.budget.most < BRIEF_STEPS else FIRST_STEPS
-    return first + STEPS_A_RANK * sum(len(c.ranks) for c in request.workload.collectives)
+    steps = first + STEPS_A_RANK * sum(len(c.ranks) for c in request.workload.collectives)
+    return steps + MOVES_STEPS + request.deliveries if _may_move(request) else steps
 
 
 def _is_asked(request: Request) -> bool:
@@ -116,7 +124,7 @@ def _is_asked(request: Request) -> bool:
     serves=_serves,
     library=10,
 )
-def symmetric(request: Request) -> SymmetricPlan:
+def symmetric(request: Request) -> Plan:
     """One rank's data is planned over orbits of links, and all other data is sent likewise."""
     case = case_of(request.topology, request.workload)
     if isinstance(case, str):
@@ -124,20 +132,46 @@ def symmetric(request: Request) -> SymmetricPlan:
     brief = request.budget.most < BRIEF_STEPS
     if isinstance(case, Several):
         return plan_several(case, brief)
-    plan = _by_chains(case, brief, few=request.budget.left >= FEW_OWNERS_STEPS)
+    table = Table(*(find_routes(case.symmetry, case.at, into) for into in (False, True)))
+    plan: Plan = _by_chains(case, table, brief, few=request.budget.left >= FEW_OWNERS_STEPS)
+    if not brief and _may_move(request):
+        plan = _by_moves(case, table, preference_s(plan)) or plan
     if len(request.topology.accelerators) > len(case.at) and len(case.workload.collectives) == 1:
         plan = plan_below(Several(case.symmetry, case.first), completion_s(plan) / RELAYS_GAIN, brief) or plan
     return plan
 
 
-def _by_chains(case: Case, brief: bool, few: bool) -> SymmetricPlan:
+def _may_move(request: Request) -> bool:
+    """Whether messages of several chunks may be worth a search."""
+    topology, c = request.topology, request.workload.collectives[0]
+    served = len(request.workload.collectives) == 1 and not c.traits.rooted and c.is_whole
+    stores = bool(topology.store_and_forward[c.ranks].all())
+    return served and stores and request.several_chunks and messages_cost(topology)
+
+
+def _by_moves(case: Case, table: Table, below_s: float) -> Plan | None:
+    """The plan of messages with several chunks, if it is preferred by less than ``below_s``."""
+    c, traits = case.first, case.first.traits
+    if c.size_bytes < len(c.ranks):
+        return None
+    halves = traits.reduces, traits.reduces_to_all or not traits.reduces
+    found = best_moves(
+        case.symmetry, case.digits, table, c.size_bytes / len(c.ranks), halves, pairs=traits.pieces == "pair"
+    )
+    if found is None or found.transfers > MOST_MOVED:
+        return None
+    return (
+        plan_of_moves(found, case, table) if found.times.completion_s * surcharge(found.transfers) < below_s else None
+    )
+
+
+def _by_chains(case: Case, table: Table, brief: bool, few: bool) -> SymmetricPlan:
     """The plan by chains of cosets, which no relay takes part in.
 
     Args:
         brief: whether little is to be tried.
         few: whether chunks may also have fewer owners than there are ranks.
     """
-    table = Table(*(find_routes(case.symmetry, case.at, into) for into in (False, True)))
     best = min(_cuts(case, table, brief), key=lambda each: each[1].completion_s, default=None)
     other = _by_switches(case) or (_by_few_owners(case, table) if few else None)
     if other is not None and (best is None or other.preference_s < _preference_s(case, *best)):
