@@ -69,6 +69,9 @@ second is of planners that fill links: with 0.5 AllReduce on mesh:8x8 ends at 1.
 KEPT_SHARE = 0.25
 """Share of what is left up to which other leading planners keep the least that they take, the cheapest first."""
 
+DUE_TIMES = 8.0
+"""Times the effort up to which a leading planner is asked though others have made plans, if none of these suffices."""
+
 OVER_BUDGET = 150.0
 """Times the effort from which a planner is asked only if no other has made a plan."""
 
@@ -118,7 +121,7 @@ def auto(request: Request) -> Plan:
     answers: list[Answer] = []
     led = False
     for number, turn in enumerate(turns):
-        due = best is None or (turn.leads and not led and turn.steps <= REQUIRED_TIMES * case.budget.steps)
+        due = best is None or (turn.leads and not led and turn.steps <= DUE_TIMES * budget.steps)
         if best is not None and best.likely_s <= case.near_s and not best.exposed_s:
             break
         if not due and (budget.exhausted or turn.steps > budget.left):

@@ -12,7 +12,7 @@ the chunk of an AllGather would go there.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import permutations, product
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -35,7 +35,7 @@ MOST_LINES = 3
 MOST_MOVES = 1_000
 """Moves of a program, at most."""
 
-MOST_TRIED = 16
+MOST_TRIED = 24
 """Programs whose moves are scheduled: those that end first by an estimate."""
 
 
@@ -111,9 +111,10 @@ class Found(NamedTuple):
     times: Times
 
     @property
-    def transfers(self) -> int:
-        """Of all ranks."""
-        return (self.sums + self.copies) * len(self.hops.move) * len(self.program.by)
+    def each(self) -> tuple[int, int]:
+        """The transfers and the messages of each rank."""
+        halves = self.sums + self.copies
+        return halves * len(self.hops.move), halves * len(self.program.step)
 
 
 def best_moves(
@@ -134,10 +135,9 @@ def best_moves(
     }
     if len(lines) > MOST_LINES:
         return None
-    order = sorted(_outlines(symmetry, lines), key=lambda each: _estimate_s(symmetry, each, pairs))
     best: Found | None = None
-    for outline in order[:MOST_TRIED]:
-        program = _program(symmetry, *outline)
+    for outline in _soonest(symmetry, lines, pairs):
+        program = _program(symmetry, outline)
         hops = _hops(symmetry, program, pairs)
         size = np.ceil(np.bincount(hops.move, minlength=len(program.step)) * block_bytes).astype(np.int64)
         found = Found(program, hops, *halves, _times(symmetry, program, size, table, halves))
@@ -146,19 +146,73 @@ def best_moves(
     return best
 
 
-Outline = tuple[tuple[int, ...], tuple[Line, ...], tuple[int, ...]]
-"""Generators in the order in which moves go along them, how they do, and in how many batches."""
+Stage = tuple[int, Line, int]
+"""A generator, how moves go along it, and in how many batches."""
 
 
-def _outlines(symmetry: Symmetry, lines: dict[int, list[Line]]) -> Iterator[Outline]:
-    for turn in permutations(lines):
-        batches = [(1,), *([BATCHES] * (len(turn) - 1))][: len(turn)]
-        for chosen, parts in product(product(*(lines[k] for k in turn)), product(*batches)):
-            moves = [len(line.moves) for line in chosen]
-            # what comes along a coordinate is there already, or comes by one of its moves
-            batched = all(n <= before * (1 + made) for n, before, made in zip(parts[1:], parts, moves, strict=False))
-            if batched and sum(n * made for n, made in zip(parts, moves, strict=True)) <= MOST_MOVES:
-                yield turn, chosen, parts
+class _Outline(NamedTuple):
+    """Stages of a program, and what they take, about.
+
+    Attributes:
+        sizes: int64[arrivals], the chunks that have come together, in the order in which they do.
+        total_s: float64[links], for how long the links of each orbit are busy, at its first link.
+        path_s: for how long moves follow each other: all along the first coordinate, then those of the last batches.
+        moves: how many there are.
+    """
+
+    stages: tuple[Stage, ...]
+    sizes: Int64
+    total_s: Float64
+    path_s: float
+    moves: int
+
+    @property
+    def end_s(self) -> float:
+        """When it ends at least, about."""
+        return max(float(self.total_s.max()), self.path_s)
+
+    def further(self, symmetry: Symmetry, digit: int, line: Line, pairs: bool) -> Iterator[_Outline]:
+        """With a further stage, in each number of batches that makes a difference."""
+        came, known = int(self.sizes.sum()), set[int]()
+        taken = np.array([len(each) for _, each in line.moves])
+        for parts in BATCHES if self.stages else BATCHES[:1]:
+            batch = np.bincount(_batches(self.sizes, parts), self.sizes)
+            batch = batch[batch > 0].astype(np.int64)
+            moves = self.moves + len(batch) * len(taken)
+            if len(batch) in known or moves > MOST_MOVES:
+                continue
+            known.add(len(batch))
+            chunk_s = (symmetry.size // int(symmetry.orders[digit]) if pairs else came) * line.chunk_s
+            path_s = float((line.message_s + chunk_s * (batch[-1] / came)).max()) + line.latency_s
+            sizes = (batch[:, None] * np.append(1, taken)).ravel()
+            total_s = self.total_s + len(batch) * line.message_s + chunk_s
+            yield _Outline((*self.stages, (digit, line, parts)), sizes, total_s, self.path_s + path_s, moves)
+
+
+def _batches(sizes: Int64, parts: int) -> Int64:
+    """int64[arrivals], the batch of each of what comes, of about equal sizes."""
+    number: Int64 = (np.cumsum(sizes) - sizes) * parts // sizes.sum()
+    return number
+
+
+def _soonest(symmetry: Symmetry, lines: dict[int, list[Line]], pairs: bool) -> list[_Outline]:
+    """The outlines of :data:`MOST_TRIED` programs that end first by an estimate, the soonest first."""
+    found: list[_Outline] = []
+    worst_s = inf
+    nothing = _Outline((), np.ones(1, dtype=np.int64), np.zeros(symmetry.topology.link_count), 0.0, 0)
+    waiting = [nothing]
+    while waiting:
+        outline = waiting.pop()
+        left = [k for k in lines if k not in {digit for digit, _, _ in outline.stages}]
+        if not left:
+            found = sorted([*found, outline], key=lambda each: each.end_s)[:MOST_TRIED]
+            worst_s = found[-1].end_s if len(found) == MOST_TRIED else inf
+            continue
+        further = [each for k in left for line in lines[k] for each in outline.further(symmetry, k, line, pairs)]
+        # those that may end first are looked at first
+        further.sort(key=lambda each: -each.end_s)
+        waiting += [each for each in further if each.end_s < worst_s]
+    return found
 
 
 def _lines(
@@ -211,25 +265,12 @@ def _passed(order: int, moves: Sequence[tuple[int, Int64]]) -> Int64:
     return passed
 
 
-def _estimate_s(symmetry: Symmetry, outline: Outline, pairs: bool) -> float:
-    """When a program ends at least, about: the busiest link is busy all the time, or the moves along each coordinate
-    follow each other, of all but the first those of the last batch."""
-    total_s, path_s, came = np.zeros(symmetry.topology.link_count), 0.0, 1
-    for digit, line, parts in zip(*outline, strict=True):
-        order = int(symmetry.orders[digit])
-        own_s = parts * line.message_s + (symmetry.size // order if pairs else came) * line.chunk_s
-        total_s += own_s
-        path_s += own_s.max() / parts + line.latency_s
-        came *= order
-    return max(float(total_s.max()), path_s)
-
-
-def _program(symmetry: Symmetry, turn: Sequence[int], lines: Sequence[Line], batches: Sequence[int]) -> Program:
+def _program(symmetry: Symmetry, outline: _Outline) -> Program:
     arrivals, steps, taken_by = [np.zeros(1, dtype=np.int64)], list[int](), list[list[int]]()
     by, before = np.full(symmetry.size, -1), np.full(symmetry.size, -1)
-    for digit, line, parts in zip(turn, lines, batches, strict=True):
+    for digit, line, parts in outline.stages:
         lengths, stride = np.array([len(each) for each in arrivals]), int(symmetry.strides[digit])
-        batch, came = (np.cumsum(lengths) - lengths) * parts // lengths.sum(), list[Int64]()
+        batch, came = _batches(lengths, parts), list[Int64]()
         for number in distinct(batch).tolist():
             there = np.concatenate([each for each, own in zip(arrivals, batch.tolist(), strict=True) if own == number])
             came.append(there)
@@ -241,7 +282,7 @@ def _program(symmetry: Symmetry, turn: Sequence[int], lines: Sequence[Line], bat
                 taken_by.append(sent.tolist())
                 came.append(to)
         arrivals = came
-    words = [f"{line.name} in {parts}" if parts > 1 else line.name for line, parts in zip(lines, batches, strict=True)]
+    words = [f"{line.name} in {parts}" if parts > 1 else line.name for _, line, parts in outline.stages]
     return Program(", then ".join(words), np.array(steps), Ragged.of(taken_by), by, before)
 
 
