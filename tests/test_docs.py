@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
+from functools import cache
 from io import StringIO
 from pathlib import Path
 
@@ -217,14 +218,18 @@ READERS_FILES = {"star.py", "mine.py", "FILE.py"}
 """Files that pages ask the reader to write."""
 
 
+@cache
+def source_files() -> list[str]:
+    folders = ("src", "tests", "benchmarks", "examples")
+    return [f"/{path.relative_to(ROOT).as_posix()}" for folder in folders for path in (ROOT / folder).rglob("*.py")]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_the_source_files_that_a_page_names_are_there(page):
     text = page.read_text()
     mentions = re.findall(r"`((?:[\w.-]+/)*\w+\.py)\b", text) + re.findall(r"python ([\w/]+\.py)", text)
-    folders = ("src", "tests", "benchmarks", "examples")
-    files = [f"/{path.relative_to(ROOT).as_posix()}" for folder in folders for path in (ROOT / folder).rglob("*.py")]
     wanted = set(mentions) - READERS_FILES
-    assert not {name for name in wanted if not any(file.endswith(f"/{name}") for file in files)}
+    assert not {name for name in wanted if not any(file.endswith(f"/{name}") for file in source_files())}
 
 
 def test_the_glossary_explains_each_word_once_and_the_words_of_the_model():
