@@ -110,6 +110,7 @@ class Search:
             for b, ways in self.ways.into.items()
         }
         self.best = np.inf
+        self.seen = set()  # of schedules that differ in the order of messages that start at once, one is followed
 
     def run(self) -> float:
         at = {(h, p): 0.0 for p, (h, _) in enumerate(self.pieces)}
@@ -117,6 +118,10 @@ class Search:
         return self.best
 
     def _search(self, at, free, last) -> None:
+        state = frozenset(at.items()), tuple(free.values()), last
+        if state in self.seen:
+            return
+        self.seen.add(state)
         missing = self.wants - at.keys()
         if not missing:
             self.best = min(self.best, max(at[want] for want in self.wants))
@@ -185,6 +190,7 @@ class SearchOfSums:
     def __init__(self, net, blocks: int, size: float, best: float, wanting) -> None:
         self.ways, self.link_count, self.best, self.wanting = Ways(net, size, blocks), net.link_count, best, wanting
         self.sets = [c for n in range(1, blocks + 1) for c in combinations(range(blocks), n)]
+        self.seen = set()
         self.ranks = net.accelerators.tolist()
         self.all = sum(1 << v for v in self.ranks)
 
@@ -194,6 +200,10 @@ class SearchOfSums:
         return self.best
 
     def _search(self, came, free, last) -> None:
+        state = tuple(map(frozenset, came.values())), tuple(free.values()), last
+        if state in self.seen:
+            return
+        self.seen.add(state)
         whole = {slot: self._by(events, np.inf) for slot, events in came.items()}
         missing = {v for (v, _), each in whole.items() if v in self.wanting and each != self.all}
         if not missing:
