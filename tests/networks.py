@@ -26,6 +26,20 @@ def star(n: int, replicates: bool = True) -> Topology:
     return make_topology("star", [ACCELERATOR] * n + [SWITCH], links, replicates=[False] * n + [replicates])
 
 
+def chassis() -> Topology:
+    """Two chassis of four dies on a ring of direct links; each two dies on a leaf switch, all leaves on a core switch."""
+    kinds, sites, links = [SWITCH], [""], []
+    for site in ("chassis0", "chassis1"):
+        first = len(kinds)
+        kinds += [ACCELERATOR] * 4 + [SWITCH] * 2
+        sites += [site] * 6
+        pairs = [(first + v, first + (v + 1) % 4, (50e9, 100e9)[v % 2], 0.6e-6) for v in range(4)]
+        pairs += [(first + v, first + 4 + v // 2, 25e9, 1.3e-6) for v in range(4)]
+        pairs += [(first + leaf, 0, 25e9, 1.3e-6) for leaf in (4, 5)]
+        links += [(*ends, *rest) for a, b, *rest in pairs for ends in ((a, b), (b, a))]
+    return make_topology("chassis", kinds, links, sites=sites)
+
+
 def random_network(seed: int, switches: bool = True, routers: bool = True, plain: bool = False) -> Topology:
     """A strongly connected network of 3 to 7 accelerators with uneven links; equal seeds, equal networks.
 
