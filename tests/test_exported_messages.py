@@ -27,9 +27,11 @@ from stretto.model.messages import message_count
 from stretto.model.plan import COPY, REDUCE, Plan, make_plan
 from stretto.model.rows import ends_at_nodes, messages_at_nodes
 from stretto.model.targets import TARGETS
+from stretto.model.topology import Topology
 from stretto.planners import run_planner
 from stretto.schedule.effort import Budget
 from stretto.schedule.fitting import in_equal_parts_of
+from stretto.schedule.kept import Kept
 from stretto.simulate import simulate
 from stretto.topologies import assume_messages, load_topology
 from stretto.verify import verify
@@ -40,15 +42,21 @@ NETS = ("sites:3,4", "ndv2:2", "ring:8?message=20us")
 
 
 @cache
+def asked(net: str, kind: str, size: int) -> tuple[Topology, Workload, Kept]:
+    """A request, and what is kept of it from one target to the next: its bound, and the plans that suit both."""
+    topology = assume_messages(load_topology(net))
+    return topology, Workload((make_collective(kind, topology, size),)), Kept()
+
+
+@cache
 def planned(target: str, net: str, kind: str, size: int) -> Plan:
     """The default plan for a target, in the fewest messages that pay."""
-    topology = assume_messages(load_topology(net))
-    work = Workload((make_collective(kind, topology, size),))
+    topology, work, others = asked(net, kind, size)
 
     def make(goal, kept):
         return run_planner("auto", topology, work, effort="0.05", target=goal, kept=kept)
 
-    return exportable(make, TARGETS[target])
+    return exportable(make, TARGETS[target], others)
 
 
 def steps(text: str) -> Counter:
