@@ -89,9 +89,9 @@ def test_rates_of_allreduce_are_never_below_reducescatter_then_allgather():
         assert size / tree_rates(net).rate <= composed * (1 + 1e-9), net.name
 
 
-@pytest.mark.parametrize("first", range(0, 200, 20))
+@pytest.mark.parametrize("first", range(0, 100, 20))
 def test_allreduce_is_never_slower_than_the_best_reducescatter_then_the_best_allgather(first):
-    # 200 graphs, packed, verified and simulated; coarse parts are enough where much is gained
+    # 100 graphs, packed, verified and simulated; coarse parts are enough where much is gained
     size = 4 * 10**9
     for seed in range(first, first + 20):
         net = random_network(seed)
