@@ -118,13 +118,13 @@ class Found(NamedTuple):
 
 
 def best_moves(
-    symmetry: Symmetry, digits: Sequence[int], table: Table, block_bytes: float, halves: tuple[bool, bool], pairs: bool
+    symmetry: Symmetry, digits: Sequence[int], table: Table, block_bytes: int, halves: tuple[bool, bool], pairs: bool
 ) -> Found | None:
     """The program that ends first; None where ranks are not joined along each coordinate.
 
     Args:
         digits: the generators that move ranks.
-        block_bytes: of a chunk.
+        block_bytes: of the largest chunk.
         halves: whether its moves sum, and whether they copy.
         pairs: whether there is a chunk for each other rank.
     """
@@ -139,7 +139,7 @@ def best_moves(
     for outline in _soonest(symmetry, lines, pairs):
         program = _program(symmetry, outline)
         hops = _hops(symmetry, program, pairs)
-        size = np.ceil(np.bincount(hops.move, minlength=len(program.step)) * block_bytes).astype(np.int64)
+        size = np.bincount(hops.move, minlength=len(program.step)) * block_bytes
         found = Found(program, hops, *halves, _times(symmetry, program, size, table, halves))
         if best is None or found.times.completion_s < best.times.completion_s:
             best = found

@@ -155,9 +155,7 @@ def _by_moves(case: Case, table: Table, below_s: float) -> Plan | None:
     if c.size_bytes < len(c.ranks):
         return None
     halves = traits.reduces, traits.reduces_to_all or not traits.reduces
-    found = best_moves(
-        case.symmetry, case.digits, table, c.size_bytes / len(c.ranks), halves, pairs=traits.pieces == "pair"
-    )
+    found = best_moves(case.symmetry, case.digits, table, c.shard_bytes, halves, pairs=traits.pieces == "pair")
     if found is None:
         return None
     size, costs_s = case.symmetry.size, case.symmetry.topology.message_s

@@ -1,0 +1,85 @@
+"""Messages that all ranks send alike (``symmetric``'s moves): right on every network, and as late as they say."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stretto.bounds import bounds
+from stretto.model.collective import Workload, make_collective
+from stretto.model.messages import message_count
+from stretto.planners import run_planner
+from stretto.planners.symmetric.all_moves import plan_of_moves
+from stretto.planners.symmetric.case import Case, case_of
+from stretto.planners.symmetric.moves import Found, _along, _passed, best_moves
+from stretto.planners.symmetric.routes import find_routes
+from stretto.planners.symmetric.times import Table
+from stretto.simulate import simulate
+from stretto.topologies import load_topology
+from stretto.verify import verify
+
+KINDS = ["allgather", "reducescatter", "allreduce", "alltoall"]
+NETWORKS = ["h100:3", "fullmesh:6?message=20us", "torus:3x4?message=2us", "trn2:2", "h100:4?pod=2&spines=4", "ring:7"]
+
+
+def found(spec: str, kind: str, size: int) -> tuple[Found, Case, Table]:
+    net = load_topology(spec if "message" in spec else f"{spec}{'&' if '?' in spec else '?'}message=1us")
+    case = case_of(net, Workload((make_collective(kind, net, size),)))
+    assert isinstance(case, Case)
+    table = Table(*(find_routes(case.symmetry, case.at, into) for into in (False, True)))
+    traits = case.first.traits
+    halves = traits.reduces, traits.reduces_to_all or not traits.reduces
+    moves = best_moves(case.symmetry, case.digits, table, case.first.shard_bytes, halves, pairs=traits.pieces == "pair")
+    assert moves is not None
+    return moves, case, table
+
+
+@pytest.mark.parametrize("size", [20_011, 16_000_000])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("spec", NETWORKS)
+def test_plans_are_right_and_end_when_they_say(spec, kind, size):
+    moves, case, table = found(spec, kind, size)
+    plan = plan_of_moves(moves, case, table)
+    assert verify(plan).ok
+    assert simulate(plan).completion_s == pytest.approx(moves.times.completion_s)
+    transfers, messages = moves.each
+    ranks = len(case.first.ranks)
+    assert (plan.transfer_count, message_count(plan)) == (transfers * ranks, messages * ranks)
+
+
+@pytest.mark.parametrize("order", range(2, 12))
+def test_each_way_along_a_line_brings_every_chunk_to_every_rank_once(order):
+    for name, _, moves in _along(order):
+        came = {0}
+        for step, taken in moves:
+            assert set(taken.tolist()) <= came, name  # what is sent on has come
+            to = ((taken + step) % order).tolist()
+            assert not came & set(to), name
+            came |= set(to)
+        assert len(came) == order, name
+        hops = [np.count_nonzero(_passed(order, moves)), _passed(order, moves).sum()]
+        assert hops[0] == len(moves) and hops[1] >= order - 1, name
+
+
+def test_fewer_and_larger_messages_bring_a_cluster_nearer_to_the_bound():
+    # with a message for each chunk of each rank this takes 1.5 times the bound
+    net = load_topology("h100:16?message=1us")
+    workload = Workload((make_collective("allgather", net, 64_000_000),))
+    plan = run_planner("symmetric", net, workload)
+    assert "moves" in plan.meta
+    assert message_count(plan) < 0.6 * plan.transfer_count
+    assert simulate(plan).completion_s < 1.25 * bounds(net, workload)[0].seconds
+
+
+def test_small_data_goes_in_few_messages_and_large_data_in_many():
+    counts = [len(found("h100:8", "allgather", size)[0].program.step) for size in (100_000, 256_000_000)]
+    assert counts[0] <= 10  # 7 + 7 to all, one after the other; or fewer that grow
+    assert counts[1] > 2 * counts[0]
+
+
+def test_where_messages_cost_nothing_or_carry_one_chunk_none_are_made():
+    for spec, several in (("h100:16?message=0us", True), ("h100:16?message=1us", False)):
+        net = load_topology(spec)
+        workload = Workload((make_collective("allgather", net, 64_000_000),))
+        plan = run_planner("symmetric", net, workload, several_chunks=several)
+        assert plan.message is None
