@@ -20,6 +20,7 @@ from stretto.model.errors import InputError, Unsupported
 from stretto.model.messages import message_count, messages_of
 from stretto.model.targets import TARGETS
 from stretto.planners import Request, asked_by, run_planner
+from stretto.planners import auto as auto_planner
 from stretto.planners.auto import NO_EFFORT, PLANNING_SHARE
 from stretto.planners.run import plan_by
 from stretto.schedule.best import exposed_s
@@ -286,7 +287,8 @@ def test_where_messages_cost_hundreds_of_equal_ranks_get_the_plan_by_symmetry_or
     work = Workload((make_collective("allreduce", net, size),))
     plan, symmetric = (run_planner(name, net, work, effort="normal") for name in ("auto", "symmetric"))
     assert plan.meta["chosen"] in ("symmetric", "hierarchical")
-    assert simulate(plan).completion_s <= simulate(symmetric).completion_s
+    # of plans that end within 2 % the one with fewer messages is preferred
+    assert simulate(plan).completion_s <= 1.02 * simulate(symmetric).completion_s
 
 
 def test_programs_of_steps_may_have_many_chunks_in_a_message():
@@ -295,7 +297,7 @@ def test_programs_of_steps_may_have_many_chunks_in_a_message():
     plan = run_planner(
         "auto",
         net,
-        Workload((make_collective("allreduce", net, 16_000_000),)),
+        Workload((make_collective("allreduce", net, 32_000_000),)),
         effort="normal",
         target=TARGETS["msccl"],
     )
@@ -330,3 +332,36 @@ def test_no_message_has_more_parts_than_a_step_carries():
     messages = messages_of(plan)
     assert parts is not None and messages is not None
     assert np.bincount(messages.of, parts.covered[plan.chunk]).max() <= target.step_parts
+
+
+def test_a_planner_that_takes_many_times_the_effort_is_asked_after_those_that_do_not():
+    # hierarchical takes 25 times the effort for a plan that ends at 1.065 of the bound, greedy much less for 1.026
+    net = load_topology("torus:32x32?message=1us")
+    workload = Workload((make_collective("allgather", net, 1_000_000_000),))
+    budget = Budget(EFFORTS["normal"])
+    turns = auto_planner._Case.of(Request(net, workload, budget=budget), budget.share(PLANNING_SHARE)).turns()
+    names, steps = [turn.name for turn in turns], {turn.name: turn.steps for turn in turns}
+    assert steps["hierarchical"] > 20e6 > steps["greedy"]
+    assert names.index("symmetric") < names.index("greedy") < names.index("hierarchical")
+
+
+def test_a_planner_leaves_the_others_that_lead_the_least_that_they_take_the_cheapest_first():
+    def turn(steps):
+        return auto_planner._Turn("any", steps, True, True, np.inf, True, 1.0, ())
+
+    spender, dear, cheap = map(turn, (100.0, 900.0, 200.0))
+    assert auto_planner._part(spender, [dear, cheap], 1000.0) == 800.0
+    assert auto_planner._part(spender, [replace(cheap, leads=False)], 1000.0) == 1000.0
+    assert auto_planner._part(spender, [replace(cheap, steps=300.0)], 1000.0) == 1000.0  # more than is kept
+    assert auto_planner._part(turn(steps=900.0), [cheap], 1000.0) == 1000.0  # it needs all of that itself
+
+
+def test_what_takes_many_times_the_effort_is_left_out_once_there_is_a_plan():
+    net = load_topology("h100:4?message=1us")
+    workload = Workload((make_collective("alltoall", net, 64_000),))
+    refused = []
+    for effort in (0.01, 1.0):
+        plan = run_planner("auto", net, workload, effort=str(effort))
+        (said,) = [each for each in plan.meta["tried"] if each["planner"] == "hierarchical"]
+        refused.append("refused" in said)
+    assert refused == [True, False]

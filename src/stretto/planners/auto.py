@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import accumulate
 from math import inf
 
 from ..bounds import bounds, mean_bound
@@ -163,11 +164,7 @@ def auto(request: Request) -> Plan:
 def _part(turn: _Turn, later: Sequence[_Turn], left: float) -> float:
     """How many steps of those that are left a candidate may spend while others follow."""
     leading = sorted(t.steps for t in later if t.leads)
-    kept = 0.0
-    for steps in leading:
-        if kept + steps > KEPT_SHARE * left:
-            break
-        kept += steps
+    kept = max((steps for steps in accumulate(leading) if steps <= KEPT_SHARE * left), default=0.0)
     part = turn.share * left
     if leading and turn.steps <= part and leading[0] <= left - part:
         return min(part, left - kept)
@@ -372,7 +369,9 @@ class _Case:
 
     def _turn(self, entry: Entry, candidate: Candidate) -> _Turn:
         steps = candidate.steps(self.request)
-        leads = candidate.leads and steps <= OVER_BUDGET * self.budget.steps
+        # what fills links is not worth more than all the effort where bandwidth does not decide
+        fills = candidate.fills_links and not candidate.by_ranks and not self.wide
+        leads = candidate.leads and steps <= (1.0 if fills else OVER_BUDGET) * self.budget.steps
         rooted = any(c.traits.rooted for c in self.request.workload.collectives)
         # one message to all, through switches that copy, may be best of what comes from one root; and where sites are
         # far apart, what fills links between them comes nearer to the bound

@@ -70,7 +70,7 @@ PLANNED = 5
 """Algorithms that are planned step after step: those that end first by an estimate. With 3, AllReduce of 64 KB on
 ``servers:33665?message=2us`` (benchmarks/heldout.py -t) takes 2 % longer; 8 change nothing there."""
 
-RANK_STEPS, DELIVERY_STEPS, PAIR_STEPS = 4_000.0, 18.0, 72.0
+RANK_STEPS, DELIVERY_STEPS, PAIR_STEPS = 4_000.0, 18.0, 36.0
 """Steps for each rank and for each delivery; the last for those of an AllToAll, whose blocks go by several ranks. Of
 CPU it takes 0.5 s for AllGather of 16 MB on fattree:8 (128 ranks, 0.8 million steps), and 2.0 s for Broadcast on
 fattree:12 (432 ranks, 1.7 million steps)."""
