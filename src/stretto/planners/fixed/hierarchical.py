@@ -104,9 +104,9 @@ def _goes_to_neighbours(topology: Topology, c: Collective) -> bool:
 
 def _steps(request: Request) -> float:
     """Steps that the routes of all ranks, the estimates of all algorithms and the plans of some take, about."""
-    (c,) = request.workload.collectives
-    each = PAIR_STEPS if c.traits.pieces == "pair" else DELIVERY_STEPS
-    return RANK_STEPS * len(c.ranks) + each * request.deliveries
+    first = request.workload.collectives[0]
+    each = PAIR_STEPS if first.traits.pieces == "pair" else DELIVERY_STEPS
+    return RANK_STEPS * len(first.ranks) + each * request.deliveries
 
 
 @register(
