@@ -83,3 +83,11 @@ def test_where_messages_cost_nothing_or_carry_one_chunk_none_are_made():
         workload = Workload((make_collective("allgather", net, 64_000_000),))
         plan = run_planner("symmetric", net, workload, several_chunks=several)
         assert plan.message is None
+
+
+def test_among_thousands_of_ranks_no_pieces_are_listed():
+    net = load_topology("h100:256?message=1us")
+    collective = make_collective("alltoall", net, 64_000_000)
+    plan = run_planner("symmetric", net, Workload((collective,)))
+    assert plan.message is None
+    assert "listed" not in vars(collective)  # 4 million pieces

@@ -142,11 +142,13 @@ def symmetric(request: Request) -> Plan:
 
 
 def _may_move(request: Request) -> bool:
-    """Whether messages of several chunks may be worth a search."""
+    """Whether messages of several chunks may be worth a search: the plan has all transfers, not only those of
+    representatives, so there must not be too many."""
     topology, c = request.topology, request.workload.collectives[0]
-    served = len(request.workload.collectives) == 1 and not c.traits.rooted and c.is_whole
-    stores = bool(topology.store_and_forward[c.ranks].all())
-    return served and stores and request.several_chunks and messages_cost(topology)
+    if len(request.workload.collectives) > 1 or c.traits.rooted or request.deliveries > MOST_MOVED:
+        return False
+    served = c.chunk_count == c.piece_count and bool(topology.store_and_forward[c.ranks].all())
+    return served and request.several_chunks and messages_cost(topology)
 
 
 def _by_moves(case: Case, table: Table, below_s: float) -> Plan | None:
