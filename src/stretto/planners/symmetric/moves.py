@@ -35,6 +35,9 @@ MOST_LINES = 3
 MOST_MOVES = 1_000
 """Moves of a program, at most."""
 
+MOST_OUTLINES = 4_000
+"""Outlines of programs that are looked at, at most: 0.2 s of CPU."""
+
 MOST_TRIED = 24
 """Programs whose moves are scheduled: those that end first by an estimate."""
 
@@ -198,10 +201,9 @@ def _batches(sizes: Int64, parts: int) -> Int64:
 def _soonest(symmetry: Symmetry, lines: dict[int, list[Line]], pairs: bool) -> list[_Outline]:
     """The outlines of :data:`MOST_TRIED` programs that end first by an estimate, the soonest first."""
     found: list[_Outline] = []
-    worst_s = inf
-    nothing = _Outline((), np.ones(1, dtype=np.int64), np.zeros(symmetry.topology.link_count), 0.0, 0)
-    waiting = [nothing]
-    while waiting:
+    worst_s, looked = inf, 0
+    waiting = [_Outline((), np.ones(1, dtype=np.int64), np.zeros(symmetry.topology.link_count), 0.0, 0)]
+    while waiting and looked < MOST_OUTLINES:
         outline = waiting.pop()
         left = [k for k in lines if k not in {digit for digit, _, _ in outline.stages}]
         if not left:
@@ -209,7 +211,8 @@ def _soonest(symmetry: Symmetry, lines: dict[int, list[Line]], pairs: bool) -> l
             worst_s = found[-1].end_s if len(found) == MOST_TRIED else inf
             continue
         further = [each for k in left for line in lines[k] for each in outline.further(symmetry, k, line, pairs)]
-        # those that may end first are looked at first
+        looked += len(further)
+        # those that may end first are gone on with first; a further stage never makes one end sooner
         further.sort(key=lambda each: -each.end_s)
         waiting += [each for each in further if each.end_s < worst_s]
     return found
