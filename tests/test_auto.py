@@ -347,7 +347,7 @@ def test_a_planner_that_takes_many_times_the_effort_is_asked_after_those_that_do
 
 def test_a_planner_leaves_the_others_that_lead_the_least_that_they_take_the_cheapest_first():
     def turn(steps):
-        return auto_planner._Turn("any", steps, True, True, np.inf, True, 1.0, ())
+        return auto_planner._Turn("any", steps, np.inf, True, True, np.inf, True, 1.0, ())
 
     spender, dear, cheap = map(turn, (100.0, 900.0, 200.0))
     assert auto_planner._part(spender, [dear, cheap], 1000.0) == 800.0

@@ -39,7 +39,9 @@ NETWORKS = {
 
 
 def planned(net: Topology, size: int, ranks: list[int] | None = None) -> SymmetricPlan:
-    plan = run_planner("symmetric", net, Workload((make_collective("allreduce", net, size, ranks=ranks),)))
+    plan = run_planner(
+        "symmetric", net, Workload((make_collective("allreduce", net, size, ranks=ranks),)), several_chunks=False
+    )
     assert isinstance(plan, SymmetricPlan)
     return plan
 

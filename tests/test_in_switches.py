@@ -21,7 +21,7 @@ SPECS = [
 
 
 def planned(net: Topology, size: int) -> SymmetricPlan:
-    plan = run_planner("symmetric", net, Workload((make_collective("allreduce", net, size),)))
+    plan = run_planner("symmetric", net, Workload((make_collective("allreduce", net, size),)), several_chunks=False)
     assert isinstance(plan, SymmetricPlan)
     return plan
 

@@ -122,7 +122,7 @@ def auto(request: Request) -> Plan:
     answers: list[Answer] = []
     led = False
     for number, turn in enumerate(turns):
-        due = best is None or (turn.leads and not led and turn.steps <= DUE_TIMES * budget.steps)
+        due = best is None or (turn.leads and not led and turn.steps <= turn.most)
         if best is not None and best.likely_s <= case.near_s and not best.exposed_s:
             break
         if not due and (budget.exhausted or turn.steps > budget.left):
@@ -296,6 +296,7 @@ class _Turn:
 
     name: str
     steps: float  # what it takes, at least
+    most: float  # if it leads and there is a plan, the steps up to which it is asked though they are not left
     leads: bool  # it is asked whatever it takes while none has made a plan that suffices
     suffices: bool  # whether its plan is one,
     far_s: float  # if it ends by then, seconds
@@ -369,9 +370,7 @@ class _Case:
 
     def _turn(self, entry: Entry, candidate: Candidate) -> _Turn:
         steps = candidate.steps(self.request)
-        # what fills links is not worth more than all the effort where bandwidth does not decide
-        fills = candidate.fills_links and not candidate.by_ranks and not self.wide
-        leads = candidate.leads and steps <= (1.0 if fills else OVER_BUDGET) * self.budget.steps
+        leads = candidate.leads and steps <= OVER_BUDGET * self.budget.steps
         rooted = any(c.traits.rooted for c in self.request.workload.collectives)
         # one message to all, through switches that copy, may be best of what comes from one root; and where sites are
         # far apart, what fills links between them comes nearer to the bound
@@ -396,4 +395,6 @@ class _Case:
         tight = self.wide and share_of_bytes(self.request.topology, self.request.workload) >= BYTES_ALONE
         far_s = FAR * self.bound_s if tight and candidate.by_ranks else inf
         place = (places.index(True), candidate.counts, steps, entry.name)
-        return _Turn(entry.name, steps, leads, suffices, far_s, entry.cuts, share, place)
+        # what fills links is not worth more than the effort where bandwidth does not decide
+        most = self.budget.steps * (1.0 if candidate.fills_links and not self.wide else DUE_TIMES)
+        return _Turn(entry.name, steps, most, leads, suffices, far_s, entry.cuts, share, place)

@@ -101,9 +101,10 @@ def _serves(topology: Topology, workload: Workload) -> str | None:
 
 def _steps(request: Request) -> float:
     """The steps that a plan takes, about."""
-    first = BRIEF_FIRST_STEPS if request.budget.most < BRIEF_STEPS else FIRST_STEPS
-    steps = first + STEPS_A_RANK * sum(len(c.ranks) for c in request.workload.collectives)
-    return steps + MOVES_STEPS + request.deliveries if _may_move(request) else steps
+    ranks = sum(len(c.ranks) for c in request.workload.collectives)
+    if request.budget.most < BRIEF_STEPS:
+        return BRIEF_FIRST_STEPS + STEPS_A_RANK * ranks
+    return FIRST_STEPS + STEPS_A_RANK * ranks + (MOVES_STEPS + request.deliveries if _may_move(request) else 0.0)
 
 
 def _is_asked(request: Request) -> bool:
