@@ -36,8 +36,8 @@ MOST_SENT = 400_000
 """Blocks that an AllToAll from neighbour to neighbour sends in all, at most."""
 
 MOST_DIRECT = 512
-"""Ranks up to which these are tried. They have many steps: among 512 GPUs planning takes 9.4 s of CPU with them, 5.3
-without."""
+"""Ranks up to which these are tried. They have many steps: among 512 GPUs planning takes nearly twice as long so.
+AllGather of 64 MB on h100:32 ends at 1.28 of the bound with them, at 1.50 without."""
 
 
 def overlaps(request: Request, ways: Ways, algorithms: Sequence[Algorithm], within_s: float) -> Iterator[Plan]:
