@@ -70,7 +70,7 @@ second is of planners that fill links: with 0.5 AllReduce on mesh:8x8 ends at 1.
 KEPT_SHARE = 0.25
 """Share of what is left up to which other leading planners keep the least that they take, the cheapest first."""
 
-DUE_TIMES = 8.0
+DUE_TIMES = 12.0
 """Times the effort up to which a leading planner is asked though others have made plans, if none of these suffices."""
 
 OVER_BUDGET = 150.0
