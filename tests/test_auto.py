@@ -27,7 +27,7 @@ from stretto.schedule.best import exposed_s, handling_s, surcharge
 from stretto.schedule.effort import EFFORTS, Budget
 from stretto.schedule.kept import Kept
 from stretto.simulate import simulate
-from stretto.topologies import load_topology
+from stretto.topologies import assume_messages, load_topology
 from stretto.verify import verify
 
 
@@ -185,6 +185,20 @@ def test_it_asks_planners_that_leave_pieces_whole_for_finer_parts(spec):
         for name in ("shortest-path", "mtegcca"):
             alone = run_planner(name, net, Workload((cut(whole, parts),)))
             assert reached_s <= 1.01 * simulate(alone).completion_s, (name, parts)
+
+
+def test_a_planner_that_has_cut_the_one_piece_itself_is_not_asked_for_finer_parts(monkeypatch):
+    asked = []
+
+    def ask(name, request):
+        asked.append(name)
+        return plan_by(name, request)
+
+    monkeypatch.setattr(sys.modules["stretto.planners.auto"], "plan_by", ask)
+    net = assume_messages(load_topology("h100:2"))
+    whole = make_collective("broadcast", net, 64 * 10**6)
+    plan = run_planner("auto", net, Workload((whole,)), effort="normal")
+    assert plan.meta["chosen"] == "mtegcca" and asked.count("mtegcca") == 1 < asked.count("shortest-path")
 
 
 def test_a_middle_sized_allreduce_on_a_mesh_is_near_the_bound():

@@ -18,7 +18,7 @@ from stretto.planners.mtegcca import growth as mtegcca
 from stretto.schedule.effort import Budget
 from stretto.schedule.multicast import grow_implicitly, slot_seconds, task_order, tree_work
 from stretto.simulate import simulate
-from stretto.topologies import load_topology
+from stretto.topologies import assume_messages, load_topology
 from stretto.verify import verify
 
 GB = 10**9
@@ -258,3 +258,45 @@ def test_links_beyond_switches_are_counted_for_nodes_that_can_enter_these():
     one, both = (make_topology("stars", of, links) for of, links in ((kinds, star), (2 * kinds, two)))
     tried = [tree_work(net, Workload((make_collective("broadcast", net, 1000),))) for net in (one, both)]
     assert tried == [4 + 4 * 4, 2 * (4 + 4 * 4) + 2]
+
+
+def broadcast(net, size: int) -> Workload:
+    return Workload((make_collective("broadcast", net, size),))
+
+
+def test_what_one_rank_sends_through_switches_that_copy_is_cut_as_pays():
+    net = assume_messages(load_topology("h100:2"))
+    work = broadcast(net, 64_000_000)
+    ends_s = {
+        n: simulate(run_planner("mtegcca", net, work, options={"parts": n})).completion_s for n in (1, 16, 32, 64)
+    }
+    plan = run_planner("mtegcca", net, work)
+    assert verify(plan).ok
+    assert plan.meta["parts"] == plan.workload.chunk_count == 32
+    assert simulate(plan).completion_s == min(ends_s.values()) < 0.2 * ends_s[1]
+
+
+@pytest.mark.parametrize(("spec", "options"), [("torus:4x4", {}), ("h100:2", {"rules": "paper"})])
+def test_it_is_not_cut_where_no_switch_copies_nor_by_the_papers_rules(spec, options):
+    net = assume_messages(load_topology(spec))
+    plan = run_planner("mtegcca", net, broadcast(net, 64_000_000), options=options)
+    assert plan.meta["parts"] == plan.workload.chunk_count == 1
+
+
+def test_it_is_cut_as_far_as_the_effort_allows():
+    net = assume_messages(load_topology("h100:2"))
+    work = broadcast(net, 64_000_000)
+    assert plan_by("mtegcca", Request(net, work, budget=Budget(1.0))).meta["parts"] == 1
+    request = Request(net, work, budget=Budget(5_000.0))
+    assert 1 < plan_by("mtegcca", request).meta["parts"] < 32
+
+
+def test_each_of_finer_parts_is_one_byte_at_least():
+    net = load_topology("h100:2?message=0")
+    assert run_planner("mtegcca", net, broadcast(net, 1)).meta["parts"] == 1
+
+
+def test_a_negative_number_of_parts_is_refused():
+    net = load_topology("dgx1")
+    with pytest.raises(InputError, match="option parts: -1 is below 0"):
+        run_planner("mtegcca", net, broadcast(net, GB), options={"parts": -1})

@@ -119,8 +119,7 @@ def auto(request: Request) -> Plan:
     unable = {turn.name: refusal_of(turn.name, request) for turn in candidates}
     turns = [turn for turn in candidates if unable[turn.name] is None]
     best: Answer | None = None
-    answers: list[Answer] = []
-    led = False
+    answers, led = list[Answer](), False
     for number, turn in enumerate(turns):
         due = best is None or (turn.leads and not led and turn.steps <= turn.most)
         if best is not None and best.likely_s <= case.near_s and not best.exposed_s:
@@ -233,7 +232,8 @@ def _cut_finer(answer: Answer, case: _Case, steps: float, best_s: float) -> Answ
     request = case.request
     (whole,) = request.workload.collectives
     last = best = answer
-    hoped_s, parts = 0.0, 2
+    own = answer.plan is not None and whole.traits.rooted and answer.plan.workload.chunk_count > whole.chunk_count
+    hoped_s, parts = inf if own else 0.0, 2  # nothing is hoped for where the planner has cut the one piece itself
     while last.plan is not None and NEAR * hoped_s < best_s:
         cut, _ = divide(whole, parts)
         most = min(EARLY_SHARE * request.budget.steps, request.budget.left)

@@ -60,6 +60,17 @@ class Growth:
     neglected: float  # share of a slot up to which a latency takes no slot
     explicit: bool  # whether the graph is built
     slots: int  # H of the graph that is built; 0 for as many as it takes
+    leading: tuple[str, str] | None = None  # the rule and order that tree="auto" tries first
+
+    def of_few_rounds(self, most: int) -> Growth:
+        """The same with at most this many rounds at new prices."""
+        if self.tree != "auto":
+            return self
+        return replace(self, rounds=most if self.rounds < 0 else min(self.rounds, most))
+
+    def beginning_with(self, meta: dict[str, Any]) -> Growth:
+        """The same, beginning with what the trees of a plan with this meta were grown by."""
+        return replace(self, leading=(meta["tree"], meta["order"]))
 
     def trees(self, request: Request) -> tuple[MulticastTrees, dict[str, Any]]:
         """The trees of a request, and what the plan's meta says of them.
@@ -106,6 +117,7 @@ def _in_rounds(request: Request, growth: Growth) -> tuple[MulticastTrees, dict[s
     first: tuple[tuple[str, str], ...] = FIRST_ROUND if tree == "auto" else ((tree, growth.order),)
     if tree == "auto" and all(len(c.piece_bytes) == c.chunk_count for c in workload.collectives):
         first = tuple(t for t in first if t[1] == "interleaved")  # a piece is one chunk: both orders are the same
+    first = tuple(sorted(first, key=lambda each: each != growth.leading))
     work = tree_work(topology, workload)
     if rounds < 0:
         rounds = min(MOST_ROUNDS, max(ROUNDS_WORK // work, int(work <= ONE_ROUND_WORK))) if tree == "auto" else 0

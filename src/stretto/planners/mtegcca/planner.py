@@ -13,6 +13,8 @@ explicitly for small cases, to look at and to compare.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -21,8 +23,10 @@ from ...model.collective import Workload
 from ...model.errors import InputError
 from ...model.plan import Plan
 from ...model.topology import ROUTER, SWITCH, Topology
+from ...schedule.best import best, completion_s
+from ...schedule.cutting import GIVE_UP
 from ...schedule.inversion import Transfers, plan_in_phases
-from ...schedule.moments import with_and_without
+from ...schedule.moments import for_messages, with_and_without
 from ...schedule.multicast import slot_seconds, tree_work
 from ...schedule.trees import divide
 from .. import Candidate, Option, Request, over_links, register
@@ -37,6 +41,15 @@ NEGLECTED = 0.1
 parameters section 3 has. Figure 2 neglects microseconds beside a slot of 1 s."""
 
 COLLECTIVES = ("allgather", "broadcast", "multicast", "reducescatter", "reduce", "allreduce", "partial-sums")
+
+TRIES_SHARE = 0.25
+"""Share of the effort that is left up to which other rules and prices are tried with a number of parts, too."""
+
+QUICK_ROUNDS = 4
+"""Rounds at new prices with each number of parts; the best number gets as many as ``rounds`` says."""
+
+LEAST_GAIN = 0.005
+"""Share of the completion that one of the last two cuts must have gained for chunks to be cut further."""
 
 OPTIONS = (
     Option(
@@ -58,6 +71,7 @@ OPTIONS = (
     ),
     Option("rounds", int, -1, "how often to grow all trees again with busy links dearer; -1 for as often as is quick"),
     Option("slots", int, 0, "H of the explicit graph; 0 for as many as it takes"),
+    Option("parts", int, 0, "cut every chunk into this many parts; 0 chooses for one root whose data switches copy"),
 )  # fmt: skip
 
 
@@ -88,8 +102,9 @@ def _is_asked(request: Request) -> bool:
     paper="Liu et al., Journal on Communications 2026, section 2",
     options=OPTIONS,
     changes=True,
+    messages=True,
     serves=_unserved,
-    auto=Candidate(_steps, counts=True, asked=_is_asked),
+    auto=Candidate(_steps, counts=True, fills_links=True, asked=_is_asked),
     tune=20,
 )
 def mtegcca(
@@ -103,6 +118,7 @@ def mtegcca(
     order: str = "interleaved",
     rounds: int = -1,
     slots: int = 0,
+    parts: int = 0,
 ) -> Plan:
     """Multicast trees on a time-expanded graph, one task after the other.
 
@@ -119,13 +135,18 @@ def mtegcca(
         rounds: how often to grow all trees again at prices that make busy links dearer; -1 for as
             often as is quick (with ``tree="auto"``, else never). The best plan of all is kept.
         slots: H of the explicit graph, 0 for as many as it takes.
+        parts: into how many parts each chunk is cut, each of which has a tree of its own. 0 chooses where switches copy
+            the data of one root and time is continuous, and is 1 elsewhere: trees of all ranks use all links already.
     Returns:
         A timed plan. With ``time="slots"`` its meta has ``slots``, ``slot_s`` and ``reported_s`` (slots x slot), which
         is not its completion: times rounded up to slots are longer, neglected ones shorter.
     Raises:
-        InputError: options that contradict each other. Infeasible: some rank has no path from the source.
+        InputError: options that contradict each other, or ``parts`` is negative. Infeasible: some rank has no path from
+            the source.
     """
     topology, workload = request.topology, request.workload
+    if parts < 0:
+        raise InputError(f"{parts} is below 0", "option parts")
     if rules == "paper":
         _check_as_printed(tree=tree, time=time, rounds=rounds)
         tree, order, time, rounds = "nearest", "rank", "slots", 0
@@ -135,6 +156,7 @@ def mtegcca(
     neglected = NEGLECTED if latency == "neglected" else 0.0
     if neglected and slot_s is None:
         raise InputError("there are no slots to neglect a latency in; add time=slots or rules=paper", "option latency")
+    parts = parts or int(slot_s is not None or not _chooses_parts(topology, workload))
     explicit = graph == "explicit"
     if explicit and (slot_s is None or tree not in ("earliest", "nearest")):
         raise InputError("the explicit graph needs time=slots and tree=earliest or nearest", "option graph")
@@ -142,10 +164,49 @@ def mtegcca(
 
     def on(net: Topology) -> Plan:
         own = replace(request, topology=net, workload=workload)
-        return in_phases(own, growth) if workload.chunk_reduces.any() else growth.plan(own)
+        return _in_parts(own, growth, parts) if parts else _cut_as_pays(own, growth)
 
     # the paper knows the capacity of each slot, eq. (7), and has no second plan that does not
     return on(topology) if rules == "paper" or explicit else with_and_without(topology, on)
+
+
+def _chooses_parts(topology: Topology, workload: Workload) -> bool:
+    """Whether all trees have one root and fork in switches."""
+    one_root = all(c.traits.rooted and c.traits.pieces == "buffer" and not c.reduces for c in workload.collectives)
+    return one_root and bool(topology.replicates[topology.transit].any())
+
+
+def _cut_as_pays(request: Request, growth: Growth) -> Plan:
+    """The best plan of 1, 2, 4, ... parts of each chunk, as long as finer parts gain and the effort lasts."""
+    topology, workload, budget = request.topology, request.workload, request.budget.with_costs(COSTS)
+    work, parts, most_parts = tree_work(topology, workload), 1, int(workload.chunk_bytes.min())
+    quick = growth.of_few_rounds(QUICK_ROUNDS)
+    plans: list[Plan] = []
+    while not plans or (_may_gain(plans) and parts <= most_parts and budget.allows(links=parts * work, round=1)):
+        plans.append(_in_parts(replace(request, budget=budget.share(TRIES_SHARE)), quick, parts))
+        quick = quick.beginning_with(best(plans).meta)
+        parts *= 2
+    if growth != growth.of_few_rounds(QUICK_ROUNDS):
+        plans.append(_in_parts(request, growth.beginning_with(best(plans).meta), best(plans).meta["parts"]))
+    return best(plans)
+
+
+def _may_gain(plans: Sequence[Plan]) -> bool:
+    """Whether finer parts than those of the last plan may gain."""
+    *others, before, last = [math.inf, math.inf, *map(completion_s, plans)]
+    return min(before, last) < (1 - LEAST_GAIN) * min(others) and last <= GIVE_UP * min(before, *others)
+
+
+def _in_parts(request: Request, growth: Growth, parts: int) -> Plan:
+    """The plan with each chunk in this many parts."""
+    cut = tuple(divide(c, parts)[0] for c in request.workload.collectives)
+
+    def grown(net: Topology, workload: Workload) -> Plan:
+        own = replace(request, topology=net, workload=workload)
+        return in_phases(own, growth) if workload.chunk_reduces.any() else growth.plan(own)
+
+    plan = for_messages(request.topology, Workload(cut) if parts > 1 else request.workload, grown)
+    return plan.noted(plan.meta | {"parts": parts})
 
 
 def _check_as_printed(**given: object) -> None:
