@@ -11,7 +11,8 @@ from stretto.model.messages import message_count
 from stretto.planners import run_planner
 from stretto.planners.symmetric.all_moves import plan_of_moves
 from stretto.planners.symmetric.case import Case, case_of
-from stretto.planners.symmetric.moves import Found, _along, _passed, best_moves
+from stretto.planners.symmetric.lines import along, passed
+from stretto.planners.symmetric.moves import Found, best_moves
 from stretto.planners.symmetric.routes import find_routes
 from stretto.planners.symmetric.times import Table
 from stretto.simulate import simulate
@@ -47,18 +48,28 @@ def test_plans_are_right_and_end_when_they_say(spec, kind, size):
     assert (plan.transfer_count, message_count(plan)) == (transfers * ranks, messages * ranks)
 
 
+@pytest.mark.parametrize("halved", [False, True])
 @pytest.mark.parametrize("order", range(2, 12))
-def test_each_way_along_a_line_brings_every_chunk_to_every_rank_once(order):
-    for name, _, moves in _along(order):
-        came = {0}
-        for step, taken in moves:
-            assert set(taken.tolist()) <= came, name  # what is sent on has come
-            to = ((taken + step) % order).tolist()
-            assert not came & set(to), name
-            came |= set(to)
-        assert len(came) == order, name
-        hops = [np.count_nonzero(_passed(order, moves)), _passed(order, moves).sum()]
-        assert hops[0] == len(moves) and hops[1] >= order - 1, name
+def test_each_way_along_a_line_brings_every_chunk_to_every_rank_once(order, halved):
+    for name, _, moves in along(order, halved):
+        came = {(half, 0) for half in range(1 + halved)}
+        for step, taken, halves in moves:
+            assert {(half, at) for half in halves for at in taken.tolist()} <= came, name  # what is sent on has come
+            to = {(half, at) for half in halves for at in ((taken + step) % order).tolist()}
+            assert not came & to, name
+            came |= to
+        assert len(came) == order * (1 + halved), name
+        through = passed(order, moves)
+        assert np.count_nonzero(through) == len(moves) and through.sum() >= (order - 1) * (1 + halved), name
+
+
+@pytest.mark.parametrize("order", [4, 8, 16])
+def test_halves_load_both_directions_of_a_ring_alike(order):
+    moves = next(moves for name, _, moves in along(order, True) if name == "ring")
+    for pairs in (False, True):
+        counts = passed(order, moves) if pairs else np.array([len(m.taken) * len(m.halves) for m in moves])
+        forward = np.array([m.step == 1 for m in moves])
+        assert counts[forward].sum() == counts[~forward].sum()
 
 
 def test_fewer_and_larger_messages_bring_a_cluster_nearer_to_the_bound():
@@ -71,8 +82,35 @@ def test_fewer_and_larger_messages_bring_a_cluster_nearer_to_the_bound():
     assert simulate(plan).completion_s < 1.25 * bounds(net, workload)[0].seconds
 
 
+@pytest.mark.parametrize(
+    ("kind", "size", "most"),
+    [("allgather", 16_000_000, 1.04), ("allreduce", 64_000_000, 1.02), ("alltoall", 16_000_000, 1.03)],
+)
+def test_parts_that_take_coordinates_in_turns_fill_all_links_of_a_torus(kind, size, most):
+    moves, case, table = found("torus:4x4", kind, size)
+    # along one coordinate after the other half of the links are idle, and one direction of each ring has more to do
+    plan = plan_of_moves(moves, case, table)
+    assert verify(plan).ok
+    assert simulate(plan).completion_s < most * bounds(plan.topology, plan.workload)[0].seconds
+
+
+def test_what_is_for_a_rank_goes_as_one_of_the_parts_where_all_would_be_too_many_chunks():
+    hops = {}
+    for most in (16 * 64, 16 * 128):
+        net = load_topology("torus:4x4?message=1us")
+        case = case_of(net, Workload((make_collective("alltoall", net, 16_000_000),)))
+        table = Table(*(find_routes(case.symmetry, case.at, into) for into in (False, True)))
+        shard = case.first.shard_bytes
+        moves = best_moves(case.symmetry, case.digits, table, shard, (False, True), True, most)
+        plan = plan_of_moves(moves, case, table)
+        assert verify(plan).ok and plan.transfer_count <= most
+        hops[most] = len(moves.hops.move), plan.workload.chunk_count
+    # all parts go to each of 15 goals, two hops away in the mean; or all for a goal goes as one of the parts
+    assert hops == {16 * 64: (32, 16 * 16), 16 * 128: (4 * 32, 4 * 16 * 16)}
+
+
 def test_small_data_goes_in_few_messages_and_large_data_in_many():
-    counts = [len(found("h100:8", "allgather", size)[0].program.step) for size in (100_000, 256_000_000)]
+    counts = [len(found("h100:8", "allgather", size)[0].step) for size in (100_000, 256_000_000)]
     assert counts[0] <= 10  # 7 + 7 to all, one after the other; or fewer that grow
     assert counts[1] > 2 * counts[0]
 

@@ -17,10 +17,10 @@ def plan_of_moves(found: Found, case: Case, table: Table) -> Plan:
     """The plan, with a message for each move of each rank. Each rank owns a chunk, or one for each other rank."""
     (c,) = case.workload.collectives
     symmetry, hops, n = case.symmetry, found.hops, case.symmetry.size
-    steps, count, moves = found.program.step, len(hops.move), len(found.program.step)
+    steps, count, moves = found.step, len(hops.move), len(found.step)
     # what happens to the data of element 0: sums from the last hop to the first, then copies
     halves = found.sums + found.copies
-    at, step, goal = (np.tile(each, halves) for each in (hops.at, steps[hops.move], hops.goal))
+    at, step, goal, part = (np.tile(each, halves) for each in (hops.at, steps[hops.move], hops.goal, hops.part))
     summed = np.repeat([True] * found.sums + [False] * found.copies, count)
     move = np.where(summed, moves - 1 - np.tile(hops.move, halves), moves * found.sums + np.tile(hops.move, halves))
     waits = _waits(found)
@@ -39,13 +39,14 @@ def plan_of_moves(found: Found, case: Case, table: Table) -> Plan:
     before = place[depends.values.astype(np.int64) * n + own[depends.owners]]
     near, far = near.ravel()[order], far.ravel()[order]
     sums, move = summed[row], move[row]
+    parts = int(part.max()) + 1
+    chunk = _chunks(case, c, own, symmetry.product(goal[row], own)) * parts + part[row]
     return make_plan(
-        symmetry.topology, _owned(c, n), "timed",
-        chunk=_chunks(case, c, own, symmetry.product(goal[row], own)), src=case.at[np.where(sums, far, near)],
+        symmetry.topology, _owned(c, n, parts), "timed", chunk=chunk, src=case.at[np.where(sums, far, near)],
         op=np.where(sums, REDUCE, COPY), dst=Ragged.single(case.at[np.where(sums, near, far)]),
         route=_routes(found, case, table).take(move * n + near), depends=depends.with_values(before),
         start_s=start_s[move], finish_s=finish_s[move], message=numbered(turn[move], near),
-        meta={"moves": found.program.summary, "group": symmetry.orders.tolist()},
+        meta={"moves": found.summary, "group": symmetry.orders.tolist()},
     )  # fmt: skip
 
 
@@ -57,25 +58,26 @@ def _waits(found: Found) -> Ragged:
         return waits
     if not found.copies:
         return Ragged.grouped(before, then, count)
-    # what an owner copies waits for all that is summed there
+    # what an owner copies waits for all of that part that is summed there
     own = np.flatnonzero(hops.at == 0)
-    owners = np.concatenate((before, count + then, np.repeat(count + own, len(own))))
-    return Ragged.grouped(owners, np.concatenate((then, count + before, np.tile(own, len(own)))), 2 * count)
+    copied, summed = np.nonzero(hops.part[own][:, None] == hops.part[own])
+    owners = np.concatenate((before, count + then, count + own[copied]))
+    return Ragged.grouped(owners, np.concatenate((then, count + before, own[summed])), 2 * count)
 
 
 def _routes(found: Found, case: Case, table: Table) -> Ragged:
     """For each move and each element the route of its message: to or from that element."""
-    n, steps = case.symmetry.size, found.program.step
+    n, steps = case.symmetry.size, found.step
     both = [table.inward.links.take(steps[::-1])] * found.sums + [table.outward.links.take(steps)] * found.copies
     routes = Ragged.concatenate(both)
     each = routes.take(np.repeat(np.arange(routes.rows), n))
     return each.with_values(case.symmetry.image_of_links(each.owners % n, each.values))
 
 
-def _owned(c: Collective, ranks: int) -> Workload:
-    """The collective with a chunk for each rank, or for each pair of ranks."""
-    parts = ranks if c.traits.whole else 1
-    return Workload((Promised(c.kind, c.ranks, c.size_bytes, c.root, c.start_s, c.weight, parts),))
+def _owned(c: Collective, ranks: int, parts: int) -> Workload:
+    """The collective with these chunks for each rank, or for each pair of ranks."""
+    chunks = parts * (ranks if c.traits.whole else 1)
+    return Workload((Promised(c.kind, c.ranks, c.size_bytes, c.root, c.start_s, c.weight, chunks),))
 
 
 def _chunks(case: Case, c: Collective, owner: Int64, goal: Int64) -> Int64:

@@ -27,7 +27,7 @@ from ...model.plan import REDUCE, Plan
 from ...model.symmetric import SymmetricPlan, dealt, make_symmetric_plan
 from ...model.symmetry import Symmetry
 from ...model.topology import Topology
-from ...schedule.best import CHUNK_SHARE, PER_HALF, completion_s, preference_s, surcharge
+from ...schedule.best import PER_HALF, completion_s, preference_s
 from ...schedule.cutting import GIVE_UP, messages_cost
 from .. import Candidate, Request, register
 from . import kernel_exchange
@@ -158,14 +158,8 @@ def _by_moves(case: Case, table: Table, below_s: float) -> Plan | None:
     if c.size_bytes < len(c.ranks):
         return None
     halves = traits.reduces, traits.reduces_to_all or not traits.reduces
-    found = best_moves(case.symmetry, case.digits, table, c.shard_bytes, halves, pairs=traits.pieces == "pair")
-    if found is None:
-        return None
-    size, costs_s = case.symmetry.size, case.symmetry.topology.message_s
-    transfers, messages = found.each
-    further_s = 2 * (transfers - messages) * CHUNK_SHARE * float(costs_s[costs_s > 0].mean())  # at both ends
-    preferred = found.times.completion_s * surcharge(messages * size) + further_s < below_s
-    return plan_of_moves(found, case, table) if preferred and transfers * size <= MOST_MOVED else None
+    found = best_moves(case.symmetry, case.digits, table, c.shard_bytes, halves, traits.pieces == "pair", MOST_MOVED)
+    return plan_of_moves(found, case, table) if found and found.handled_s(case.symmetry) < below_s else None
 
 
 def _by_chains(case: Case, table: Table, brief: bool, few: bool) -> SymmetricPlan:
