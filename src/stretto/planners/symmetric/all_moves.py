@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from ...model.arrays import Int64, Ragged
+from ...model.arrays import Float64, Int64, Ragged, distinct
+from ...model.chunks import cut
 from ...model.collective import Collective, Promised, Workload
 from ...model.messages import numbered
 from ...model.plan import COPY, REDUCE, Plan, make_plan
 from .case import Case
-from .moves import Found
+from .moves import Found, part_bytes
 from .times import Table
 
 
@@ -39,10 +42,9 @@ def plan_of_moves(found: Found, case: Case, table: Table) -> Plan:
     before = place[depends.values.astype(np.int64) * n + own[depends.owners]]
     near, far = near.ravel()[order], far.ravel()[order]
     sums, move = summed[row], move[row]
-    parts = int(part.max()) + 1
-    chunk = _chunks(case, c, own, symmetry.product(goal[row], own)) * parts + part[row]
+    chunk = _chunks(case, c, own, symmetry.product(goal[row], own)) * len(found.shares) + part[row]
     return make_plan(
-        symmetry.topology, _owned(c, n, parts), "timed", chunk=chunk, src=case.at[np.where(sums, far, near)],
+        symmetry.topology, _owned(c, n, found.shares), "timed", chunk=chunk, src=case.at[np.where(sums, far, near)],
         op=np.where(sums, REDUCE, COPY), dst=Ragged.single(case.at[np.where(sums, near, far)]),
         route=_routes(found, case, table).take(move * n + near), depends=depends.with_values(before),
         start_s=start_s[move], finish_s=finish_s[move], message=numbered(turn[move], near),
@@ -74,10 +76,17 @@ def _routes(found: Found, case: Case, table: Table) -> Ragged:
     return each.with_values(case.symmetry.image_of_links(each.owners % n, each.values))
 
 
-def _owned(c: Collective, ranks: int, parts: int) -> Workload:
-    """The collective with these chunks for each rank, or for each pair of ranks."""
-    chunks = parts * (ranks if c.traits.whole else 1)
-    return Workload((Promised(c.kind, c.ranks, c.size_bytes, c.root, c.start_s, c.weight, chunks),))
+def _owned(c: Collective, ranks: int, shares: Float64) -> Workload:
+    """The collective with these parts for each rank, or for each pair of ranks."""
+    each, parts = ranks if c.traits.whole else 1, len(shares)
+    even = Promised(c.kind, c.ranks, c.size_bytes, c.root, c.start_s, c.weight, each * parts)
+    if len(distinct(shares)) == 1:
+        return Workload((even,))
+    whole = cut(c, each)
+    size = part_bytes(whole.chunk_bytes, shares)
+    offset = whole.chunk_offset[:, None] + np.cumsum(size, axis=1) - size
+    piece = np.repeat(whole.chunk_piece, parts)
+    return Workload((replace(whole, chunk_piece=piece, chunk_offset=offset.ravel(), chunk_bytes=size.ravel()),))
 
 
 def _chunks(case: Case, c: Collective, owner: Int64, goal: Int64) -> Int64:

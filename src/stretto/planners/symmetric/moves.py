@@ -12,6 +12,7 @@ the chunk of an AllGather would go there.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import permutations, product
 from math import inf
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...kernels import at_speed
-from ...model.arrays import Bool, Int64, Ragged, distinct, offsets_of
+from ...model.arrays import Bool, Float64, Int64, Ragged, distinct, offsets_of
 from ...model.plan import COPY, REDUCE
 from ...model.symmetry import Symmetry
 from ...schedule.best import CHUNK_SHARE, surcharge
@@ -27,10 +28,17 @@ from . import kernel_exchange
 from .kernel_exchange import Options
 from .lines import Line, lines
 from .outlines import Outline, batches, soonest
+from .routes import Routes
 from .times import Table, Times, schedule
 
 MOST_LINES = 3
 """Coordinates of more than one rank, at most."""
+
+SHARES = 48
+"""Shares of the data that go along the coordinates in each turn are multiples of one of so many parts."""
+
+UNEVEN_GAIN = 1.01
+"""Times by which the busiest link must have less to do for shares to be uneven."""
 
 MOST_TRIED, MOST_TRIED_IN_PARTS = 24, 8
 """Programs whose moves are scheduled: those that end first by an estimate; the second of each way in which data is in
@@ -84,12 +92,14 @@ class Found(NamedTuple):
 
     Attributes:
         step: int64[moves], of the moves that take something along, see :class:`Program`.
+        shares: float64[parts], of each chunk.
         sums, copies: whether its moves sum, with time reversed, and whether they copy; sums come first.
         times: of the moves of both; those of sums from the last to the first.
     """
 
     summary: str
     step: Int64
+    shares: Float64
     hops: Hops
     sums: bool
     copies: bool
@@ -135,13 +145,13 @@ def best_moves(
         for outlines in _in_turns(symmetry, ways, turns, MOST_TRIED if parts == 1 else MOST_TRIED_IN_PARTS, pairs):
             program = _program(symmetry, outlines, 1 + halved)
             for hops in _all_hops(symmetry, program, table, pairs):
-                cut = int(hops.part.max()) + 1
-                if cut > block_bytes or sum(halves) * len(hops.move) * symmetry.size > most_transfers:
+                shares = _shares(symmetry, program, hops, routes[-1], 1 + halved)
+                if len(shares) > block_bytes or sum(halves) * len(hops.move) * symmetry.size > most_transfers:
                     continue
                 used, move = np.unique(hops.move, return_inverse=True)
                 step, hops = program.step[used], hops._replace(move=move.ravel())
-                times = _times(symmetry, step, hops, -(-block_bytes // cut), table, halves)
-                found = Found(program.summary, step, hops, *halves, times)
+                times = _times(symmetry, step, hops, _most_bytes(block_bytes, shares), table, halves)
+                found = Found(program.summary, step, shares, hops, *halves, times)
                 if best is None or found.handled_s(symmetry) < best.handled_s(symmetry):
                     best = found
     return best
@@ -253,12 +263,56 @@ def _dealt(symmetry: Symmetry, program: Program, hops: Hops, table: Table) -> In
     return number
 
 
+def _shares(symmetry: Symmetry, program: Program, hops: Hops, routes: Routes, halves: int) -> Float64:
+    """float64[parts], the shares of the data with which the busiest link has least to do; 1 of data in one part."""
+    parts = int(hops.part.max()) + 1
+    even = np.full(parts, 1 / parts)
+    turns = parts // halves
+    if turns < 2 or hops.goal.any():
+        return even
+    route = routes.links.take(program.step[hops.move])
+    link, turn = route.values, hops.part[route.owners] // halves
+    busy_s = np.zeros((turns, symmetry.topology.link_count))
+    np.add.at(busy_s, (turn, symmetry.link_orbits[link]), symmetry.copies[link] / symmetry.topology.bandwidth[link])
+    tried = _divisions(turns)
+    most_s = (tried @ busy_s).max(axis=1)
+    gains = most_s.min() * UNEVEN_GAIN < (busy_s.sum(axis=0) / turns).max()
+    return np.repeat(tried[most_s.argmin()], halves) / halves if gains else even
+
+
+@cache
+def _divisions(turns: int) -> Float64:
+    """float64[divisions, turns], shares of data in so many turns."""
+    counts = np.array([c for c in product(range(1, SHARES), repeat=turns - 1) if sum(c) < SHARES])
+    return np.column_stack((counts, SHARES - counts.sum(axis=1))) / SHARES
+
+
+def part_bytes(size: Int64, shares: Float64) -> Int64:
+    """int64[chunks, parts], the bytes of each part of chunks of these sizes."""
+    edges: Int64 = np.floor(np.outer(size, np.append(0.0, np.cumsum(shares[:-1])))).astype(np.int64)
+    parts: Int64 = np.diff(edges, append=size[:, None])
+    return parts
+
+
+def _most_bytes(block_bytes: int, shares: Float64) -> Int64:
+    """int64[parts], the bytes of each part of the largest chunk, or of one with a byte less."""
+    if len(distinct(shares)) == 1:
+        return np.full(len(shares), -(-block_bytes // len(shares)))
+    most: Int64 = part_bytes(np.array([block_bytes - 1, block_bytes]), shares).max(axis=0)
+    return most
+
+
 def _times(
-    symmetry: Symmetry, step: Int64, hops: Hops, chunk_bytes: int, table: Table, halves: tuple[bool, bool]
+    symmetry: Symmetry, step: Int64, hops: Hops, chunk_bytes: Int64, table: Table, halves: tuple[bool, bool]
 ) -> Times:
-    """When the moves are made: sums from the last move to the first, then copies."""
+    """When the moves are made: sums from the last move to the first, then copies.
+
+    Args:
+        chunk_bytes: int64[parts].
+    """
     count, waits = len(step), hops.between_moves(len(step))
-    size = np.bincount(hops.move, minlength=count) * chunk_bytes
+    size = np.zeros(count, dtype=np.int64)
+    np.add.at(size, hops.move, chunk_bytes[hops.part])
     routes, sizes, ops, owners, values = list[Ragged](), list[Int64](), list[int](), list[Int64](), list[Int64]()
     sums, copies = halves
     if sums:
