@@ -180,24 +180,32 @@ def _program(symmetry: Symmetry, outlines: Sequence[Outline], halves: int) -> Pr
             for own in distinct(batch).tolist():
                 there = np.concatenate([each for each, of in zip(arrivals, batch.tolist(), strict=True) if of == own])
                 came.append(there)
-                for move in line.moves:
-                    sent = _moved(symmetry, there[np.isin(there // n % halves, move.halves)], move.taken * stride)
-                    if len(sent):
-                        to = _moved(symmetry, sent, np.array([move.step * stride]))
-                        by[to], before[to] = len(steps), sent
-                        steps.append(move.step * stride)
-                        taken_by.append(sent.tolist())
-                        came.append(to)
+                for step, sent, to in _sent(symmetry, line, stride, there, halves):
+                    by[to], before[to] = len(steps), sent
+                    steps.append(step)
+                    taken_by.append(sent.tolist())
+                    came.append(to)
             arrivals = came
         named = [f"{line.name} in {count}" if count > 1 else line.name for _, line, count in outline.stages]
         words.append(", then ".join(named) + ", in halves" * (halves > 1))
     return Program("; ".join(words), len(outlines) * halves, np.array(steps), Ragged.of(taken_by), by, before)
 
 
-def _moved(symmetry: Symmetry, places: Int64, by: Int64) -> Int64:
-    """int64[places * by], where elements take places, of the same parts."""
-    part, at = np.divmod(places, symmetry.size)
-    return (part[:, None] * symmetry.size + symmetry.product(at[:, None], by)).ravel()
+def _sent(symmetry: Symmetry, line: Line, stride: int, there: Int64, halves: int) -> Iterator[tuple[int, Int64, Int64]]:
+    """The moves along a line of what has come to some places: the step of each, the places it takes along, and those
+    that it brings that to."""
+    n = symmetry.size
+    part, at = (each[:, None] for each in np.divmod(there, n))
+    ends = np.cumsum([len(move.taken) for move in line.moves])
+    by = stride * np.concatenate([move.taken for move in line.moves])
+    step = np.repeat([stride * move.step for move in line.moves], np.diff(ends, prepend=0))
+    sent = symmetry.product(at, by)
+    to = part * n + symmetry.product(sent, step)
+    sent += part * n
+    for move, first, end in zip(line.moves, [0, *ends.tolist()], ends.tolist(), strict=False):
+        rows = slice(None) if len(move.halves) == halves else np.isin(part[:, 0] % halves, move.halves)
+        if len(taken := sent[rows, first:end].ravel()):
+            yield stride * move.step, taken, to[rows, first:end].ravel()
 
 
 def _hops(symmetry: Symmetry, program: Program) -> Hops:
