@@ -146,7 +146,9 @@ def best_moves(
             program = _program(symmetry, outlines, 1 + halved)
             for hops in _all_hops(symmetry, program, table, pairs):
                 shares = _shares(symmetry, program, hops, routes[-1], 1 + halved)
-                if len(shares) > block_bytes or sum(halves) * len(hops.move) * symmetry.size > most_transfers:
+                # the smallest chunk may have a byte less than the largest
+                fits = len(shares) == 1 or part_bytes(np.array([block_bytes - 1]), shares).min() > 0
+                if not fits or sum(halves) * len(hops.move) * symmetry.size > most_transfers:
                     continue
                 used, move = np.unique(hops.move, return_inverse=True)
                 step, hops = program.step[used], hops._replace(move=move.ravel())
