@@ -75,13 +75,17 @@ def _can_spread(network: Network, outer: Int64, inner: Int64, fast: Bool, bandwi
 def _widths(network: Network, chosen: Bool, key: Int64, keys: int, bandwidth: Float64) -> Float64:
     """float64[keys]: bytes/s that the chosen pipes of each key can carry together at most.
 
-    The narrowest hop decides. At each hop a link that several pipes share counts once.
+    The narrowest hop decides, of those that all have, from the first on or from the last one back. At each hop a link
+    that several pipes share counts once.
     """
     hops = network.hops.take(np.flatnonzero(chosen))
     step = np.arange(len(hops.values)) - hops.offsets[hops.owners]
+    back = hops.offsets[hops.owners + 1] - 1 - np.arange(len(hops.values))
     least = np.full(keys, np.inf)
     for k in range(int(hops.lengths.min(initial=0 if not hops.rows else len(bandwidth)))):
-        at = step == k
-        of, link = np.divmod(distinct(key[chosen][hops.owners[at]] * len(bandwidth) + hops.values[at]), len(bandwidth))
-        least = np.minimum(least, np.bincount(of, bandwidth[link], keys))
+        for place in (step, back):
+            at = place == k
+            use = distinct(key[chosen][hops.owners[at]] * len(bandwidth) + hops.values[at])
+            of, link = np.divmod(use, len(bandwidth))
+            least = np.minimum(least, np.bincount(of, bandwidth[link], keys))
     return np.where(np.isfinite(least), least, 0.0)
