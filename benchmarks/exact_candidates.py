@@ -3,7 +3,7 @@
 python benchmarks/exact_candidates.py [-t SPEC ...] [-s 1KB,64KB,1MB] [-c allgather,...] [--limit 10] [-n 4]
 
 Small networks of benchmarks/grid.py and, drawn as in benchmarks/heldout.py, random graphs of up to 8 ranks. Where
-`auto` is not within `auto.NEAR` of the bound each exact model is asked, with each number of chunks; it ends by its own
+`auto` is not within `turns.NEAR` of the bound each exact model is asked, with each number of chunks; it ends by its own
 proof or at the limit. A win is a plan that ends at least 0.1 % sooner than auto's.
 """
 
@@ -24,7 +24,7 @@ from stretto.model.errors import Infeasible, Unsupported
 from stretto.model.topology import Topology
 from stretto.model.units import parse_size
 from stretto.planners import run_planner
-from stretto.planners.auto import NEAR
+from stretto.planners.turns import NEAR
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 

@@ -20,9 +20,9 @@ from stretto.model.errors import InputError, Unsupported
 from stretto.model.messages import message_count, messages_of
 from stretto.model.targets import TARGETS
 from stretto.planners import Request, asked_by, run_planner
-from stretto.planners import auto as auto_planner
 from stretto.planners.auto import NO_EFFORT, PLANNING_SHARE
 from stretto.planners.run import plan_by
+from stretto.planners.turns import Case, Turn
 from stretto.schedule.best import exposed_s, handling_s, surcharge
 from stretto.schedule.effort import EFFORTS, Budget
 from stretto.schedule.kept import Kept
@@ -358,7 +358,7 @@ def test_a_planner_that_takes_many_times_the_effort_is_asked_after_those_that_do
     net = load_topology("torus:32x32?message=1us")
     workload = Workload((make_collective("allgather", net, 1_000_000_000),))
     budget = Budget(EFFORTS["normal"])
-    turns = auto_planner._Case.of(Request(net, workload, budget=budget), budget.share(PLANNING_SHARE)).turns()
+    turns = Case.of(Request(net, workload, budget=budget), budget.share(PLANNING_SHARE)).turns()
     names, steps = [turn.name for turn in turns], {turn.name: turn.steps for turn in turns}
     assert steps["hierarchical"] > 20e6 > steps["greedy"]
     assert names.index("symmetric") < names.index("greedy") < names.index("hierarchical")
@@ -366,13 +366,13 @@ def test_a_planner_that_takes_many_times_the_effort_is_asked_after_those_that_do
 
 def test_a_planner_leaves_the_others_that_lead_the_least_that_they_take_the_cheapest_first():
     def turn(steps):
-        return auto_planner._Turn("any", steps, np.inf, True, True, np.inf, True, 1.0, ())
+        return Turn("any", steps, np.inf, True, True, np.inf, True, 1.0, ())
 
     spender, dear, cheap = map(turn, (100.0, 900.0, 200.0))
-    assert auto_planner._part(spender, [dear, cheap], 1000.0) == 800.0
-    assert auto_planner._part(spender, [replace(cheap, leads=False)], 1000.0) == 1000.0
-    assert auto_planner._part(spender, [replace(cheap, steps=300.0)], 1000.0) == 1000.0  # more than is kept
-    assert auto_planner._part(turn(steps=900.0), [cheap], 1000.0) == 1000.0  # it needs all of that itself
+    assert spender.part(1000.0, [dear, cheap]) == 800.0
+    assert spender.part(1000.0, [replace(cheap, leads=False)]) == 1000.0
+    assert spender.part(1000.0, [replace(cheap, steps=300.0)]) == 1000.0  # more than is kept
+    assert turn(steps=900.0).part(1000.0, [cheap]) == 1000.0  # it needs all of that itself
 
 
 def test_what_takes_many_times_the_effort_is_left_out_once_there_is_a_plan():

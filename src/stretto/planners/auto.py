@@ -1,8 +1,7 @@
 """Asks several planners for the same request, and keeps the plan that ends first.
 
 Each planner says where it is registered whether ``auto`` asks it, and how many steps of work it takes
-(:class:`~stretto.planners.registry.Candidate`). Planners that take little come first, then those whose work grows
-with ranks alone; then come, where bandwidth decides, the planners that fill links, then the other leading ones.
+(:class:`~stretto.planners.registry.Candidate`); from that follows in which order they are asked (:mod:`.turns`).
 ``auto`` stops once a plan is near the lower bound, or once the effort is spent. Where bytes may come late, such a plan
 suffices only if no chain of its transfers meets more latency than it must. No clock is read: the same request and
 effort give the same plan. How the order was chosen: docs/contributors/planners/auto.md.
@@ -11,13 +10,11 @@ effort give the same plan. How the order was chosen: docs/contributors/planners/
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from itertools import accumulate
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from math import inf
 
-from ..bounds import bounds, mean_bound
 from ..model.collective import Workload
 from ..model.errors import InputError, StrettoError, Unsupported
 from ..model.kinds import EVERY_KIND
@@ -25,56 +22,24 @@ from ..model.memory import TRANSFER_BYTES
 from ..model.plan import Plan
 from ..model.symmetric import SymmetricPlan
 from ..model.units import format_size
-from ..schedule.best import Answer, ask, best_of, completion_s, exposed_s
+from ..schedule.best import Answer, ask, best_of
 from ..schedule.collecting import COLLECT_STEPS, collected
-from ..schedule.cutting import messages_cost, share_of_bytes
-from ..schedule.effort import EFFORTS, REQUIRED_TIMES, Budget
-from ..schedule.fitting import fitted
+from ..schedule.effort import EFFORTS
 from ..schedule.insertion import moved_up
 from ..schedule.rerouting import rerouted
-from ..schedule.servers import are_far_apart
 from ..schedule.sizing import sized
 from ..schedule.trees import divide
-from ..simulate import simulate
-from .registry import Candidate, Entry, Request, asked_by, register
+from .registry import Request, asked_by, register
 from .run import plan_by, refusal_of
-
-NEAR = 1.005
-"""A plan that takes at most this many times the lower bound is good enough."""
-
-FAR, BYTES_ALONE = 1.1, 0.9
-"""A plan that is alike for all ranks suffices if it takes at most ``FAR`` times the lower bound, where the bound is
-tight: where bandwidth decides, and at least ``BYTES_ALONE`` of a message's time is that of its bytes. AllGather of 1 GB
-on trn2:4 ends at 1.02 of the bound by ``forest``, by ``symmetric`` at 1.12 (benchmarks/heldout.py -t trn2:4)."""
+from .turns import EARLY_SHARE, NEAR, Case, Turn
 
 PLANNING_SHARE = 0.9
 """Share of the effort that candidates may spend; the rest is for the bound and for the choice."""
-
-EARLY_SHARE = 0.1
-"""Share of the effort, of "normal" at most, up to which a planner takes little. On seed 0 0.2 is as good
-(benchmarks/sweep.py)."""
-
-BANDWIDTH_DECIDES = 0.5
-"""Share of the lower bound that is not latency, nor what messages cost, from which bandwidth decides. By
-benchmarks/sweep.py 0.2 to 0.8 differ by less than 0.1 %."""
 
 REROUTED, REROUTED_WITHIN, REROUTED_SHARE, MOST_REROUTED_STEPS = 4, 2.0, 0.35, 1e6
 """Of which plans the chunks are routed anew. ``REROUTED``: the best one of each of the best planners.
 ``REROUTED_WITHIN``: those that are preferred by at most this multiple of the best. ``REROUTED_SHARE``: of the effort
 that is left, for each plan. ``MOST_REROUTED_STEPS``: for each plan where the effort has no limit."""
-
-SPLIT_SHARE, FILLING_SHARE = 0.5, 0.75
-"""Share of what is left that a search may spend while another leading planner follows for which the rest is enough; the
-second is of planners that fill links: with 0.5 AllReduce on mesh:8x8 ends at 1.05 of the bound instead of 1.03."""
-
-KEPT_SHARE = 0.25
-"""Share of what is left up to which other leading planners keep the least that they take, the cheapest first."""
-
-DUE_TIMES = 12.0
-"""Times the effort up to which a leading planner is asked though others have made plans, if none of these suffices."""
-
-OVER_BUDGET = 150.0
-"""Times the effort from which a planner is asked only if no other has made a plan."""
 
 TRANSFERS_A_STEP = 2.0
 """Transfers of data that is not copied, for each step of the effort, up to which ``auto`` plans: "normal" allows 2
@@ -114,21 +79,21 @@ def auto(request: Request) -> Plan:
         if plan is not None:
             return plan
     _refuse_too_large(request)
-    case = _Case.of(request, budget)
+    case = Case.of(request, budget)
     candidates = case.turns()
     unable = {turn.name: refusal_of(turn.name, request) for turn in candidates}
     turns = [turn for turn in candidates if unable[turn.name] is None]
     best: Answer | None = None
     answers, led = list[Answer](), False
     for number, turn in enumerate(turns):
-        due = best is None or (turn.leads and not led and turn.steps <= turn.most)
+        due = best is None or (turn.leads and not led and turn.steps <= min(turn.most, case.worth(best)))
         if best is not None and best.likely_s <= case.near_s and not best.exposed_s:
             break
         if not due and (budget.exhausted or turn.steps > budget.left):
             answers.append(Answer(turn.name, refusal=Unsupported(NO_EFFORT)))
             continue
         request.tell(number, len(turns), turn.name)
-        share = budget.within(_part(turn, turns[number + 1 :], budget.left))
+        share = budget.within(turn.part(budget.left, turns[number + 1 :]))
         if led:  # then no work is done that cannot be divided and takes longer than all the effort
             share.beyond = 1.0
         own = replace(request, budget=share, progress=None)
@@ -160,17 +125,7 @@ def auto(request: Request) -> Plan:
     return plan.noted({**plan.meta, "chosen": best.name, "tried": [_said(answer) for answer in tried.values()]})
 
 
-def _part(turn: _Turn, later: Sequence[_Turn], left: float) -> float:
-    """How many steps of those that are left a candidate may spend while others follow."""
-    leading = sorted(t.steps for t in later if t.leads)
-    kept = max((steps for steps in accumulate(leading) if steps <= KEPT_SHARE * left), default=0.0)
-    part = turn.share * left
-    if leading and turn.steps <= part and leading[0] <= left - part:
-        return min(part, left - kept)
-    return left - kept if turn.steps <= left - kept else left
-
-
-def _ask(name: str, request: Request, steps: float, case: _Case) -> Answer:
+def _ask(name: str, request: Request, steps: float, case: Case) -> Answer:
     """Ask a planner, which takes ``steps`` of the request's effort, or what it has counted if that is more."""
     answer = case.ask(name, partial(plan_by, name, request))
     if answer.plan is not None:
@@ -178,7 +133,7 @@ def _ask(name: str, request: Request, steps: float, case: _Case) -> Answer:
     return answer
 
 
-def _in_messages(answers: Sequence[Answer], case: _Case) -> Iterator[Answer]:
+def _in_messages(answers: Sequence[Answer], case: Case) -> Iterator[Answer]:
     """The answers with what waits for a route in one message, the best one first, others while the effort lasts."""
     budget = case.request.budget
     for place, answer in enumerate(sorted(answers, key=lambda answer: answer.preference_s)):
@@ -193,7 +148,7 @@ def _in_messages(answers: Sequence[Answer], case: _Case) -> Iterator[Answer]:
             yield case.ask(answer.name, partial(case.fitted, several))
 
 
-def _on_other_ways(answers: Sequence[Answer], case: _Case) -> Iterator[Answer]:
+def _on_other_ways(answers: Sequence[Answer], case: Case) -> Iterator[Answer]:
     """The best answers of some planners with their chunks routed anew, the best first."""
     budget, best = case.request.budget, dict[str, Answer]()
     for answer in sorted(answers, key=lambda answer: answer.preference_s):
@@ -208,7 +163,7 @@ def _on_other_ways(answers: Sequence[Answer], case: _Case) -> Iterator[Answer]:
                 yield case.ask(answer.name, partial(case.fitted, found))
 
 
-def _with_finer_parts(case: _Case, turns: Sequence[_Turn], answers: Sequence[Answer], best_s: float) -> list[Answer]:
+def _with_finer_parts(case: Case, turns: Sequence[Turn], answers: Sequence[Answer], best_s: float) -> list[Answer]:
     """The answers, of planners that leave pieces whole with finer parts where these lead to the best plan."""
     finer: list[Answer] = []
     for turn, answer in zip(turns, answers, strict=True):
@@ -217,7 +172,7 @@ def _with_finer_parts(case: _Case, turns: Sequence[_Turn], answers: Sequence[Ans
     return finer
 
 
-def _cut_finer(answer: Answer, case: _Case, steps: float, best_s: float) -> Answer:
+def _cut_finer(answer: Answer, case: Case, steps: float, best_s: float) -> Answer:
     """The best answer of a planner whose pieces are cut in two, in four and so on.
 
     In twice as many parts a pipeline fills in half the time. So what all finer parts gain together is about what the
@@ -288,113 +243,3 @@ def _refusal(request: Request, refusals: list[StrettoError]) -> StrettoError:
             return refusal
     reasons = Counter(str(refusal).partition(": ")[2] or str(refusal) for refusal in refusals)
     return Unsupported(f"auto does not serve {request.topology.name}: {reasons.most_common(1)[0][0]}")
-
-
-@dataclass(frozen=True)
-class _Turn:
-    """When a candidate is asked."""
-
-    name: str
-    steps: float  # what it takes, at least
-    most: float  # if it leads and there is a plan, the steps up to which it is asked though they are not left
-    leads: bool  # it is asked whatever it takes while none has made a plan that suffices
-    suffices: bool  # whether its plan is one,
-    far_s: float  # if it ends by then, seconds
-    cuts: bool  # whether it cuts pieces as it needs
-    share: float  # of the effort that is left it spends no more while another one that leads follows
-    place: tuple[object, ...]
-
-
-@dataclass(frozen=True)
-class _Case:
-    """What the order of candidates depends on."""
-
-    request: Request
-    budget: Budget
-    bound_s: float  # the lower bound
-    latency_s: float  # of it, what the longest way takes
-    wide: bool  # whether bandwidth decides
-
-    @classmethod
-    def of(cls, request: Request, budget: Budget) -> _Case:
-        limits = bounds(request.topology, request.workload)
-        bound_s = limits[0].seconds
-        latency_s = next((b.seconds for b in limits if b.kind == "latency path"), 0.0)
-        bandwidth = (1 - latency_s / bound_s if latency_s else 1.0) * share_of_bytes(request.topology, request.workload)
-        return cls(request, budget, bound_s, latency_s, bandwidth >= BANDWIDTH_DECIDES)
-
-    @property
-    def several(self) -> bool:
-        """Whether there are several collectives, whose mean completion counts."""
-        return len(self.request.workload.collectives) > 1
-
-    def score_s(self, plan: Plan) -> float:
-        """What plans are compared by, seconds: their completion, or the mean completion of several collectives."""
-        return simulate(plan).mean_completion_s if self.several else completion_s(plan)
-
-    def exposed_s(self, plan: Plan) -> float:
-        """What counts besides the score where the target's bytes may come late, seconds."""
-        target = self.request.target
-        return 0.0 if target is None or self.several else exposed_s(plan, self.latency_s, target.late_share)
-
-    def ask(self, name: str, make: Callable[[], Plan]) -> Answer:
-        """What a candidate answers. A program of steps moves further chunks of a message at no cost."""
-        target = self.request.target
-        return ask(name, make, self.score_s, self.exposed_s, target is not None and target.equal_parts)
-
-    def fitted(self, plan: Plan) -> Plan:
-        """A changed plan as the target can run it; Unsupported says why it cannot."""
-        target = self.request.target
-        return plan if target is None else fitted(plan, target, self.request.budget.apart())
-
-    @cached_property
-    def near_s(self) -> float:
-        """A plan with that score is good enough, seconds."""
-        if self.several:
-            return NEAR * mean_bound(self.request.topology, self.request.workload).seconds
-        return NEAR * self.bound_s
-
-    def turns(self) -> list[_Turn]:
-        """All candidates, in the order in which they are asked."""
-        count = len(self.request.workload.collectives)
-        ranks = min(len(c.ranks) for c in self.request.workload.collectives)
-        asked = [
-            (e, e.auto)
-            for e in asked_by("auto")
-            if e.auto is not None
-            and e.auto.collectives_from <= count
-            and e.auto.ranks_from <= ranks
-            and e.auto.asked(self.request)
-        ]
-        return sorted((self._turn(*each) for each in asked), key=lambda turn: turn.place)
-
-    def _turn(self, entry: Entry, candidate: Candidate) -> _Turn:
-        steps = candidate.steps(self.request)
-        leads = candidate.leads and steps <= OVER_BUDGET * self.budget.steps
-        rooted = any(c.traits.rooted for c in self.request.workload.collectives)
-        # one message to all, through switches that copy, may be best of what comes from one root; and where sites are
-        # far apart, what fills links between them comes nearer to the bound
-        few_messages = (
-            candidate.few_messages and not rooted and not are_far_apart(self.request.topology, self.request.workload)
-        )
-        affordable = leads and steps <= REQUIRED_TIMES * self.budget.steps
-        places = (
-            candidate.collectives_from > 1,
-            not candidate.leads and steps <= EARLY_SHARE * min(self.budget.steps, EFFORTS["normal"]),
-            leads and candidate.by_ranks,
-            self.wide and ((leads and candidate.fills_links) or (affordable and few_messages)),
-            affordable and candidate.few_messages,
-            affordable and not candidate.fills_links,
-            leads,
-            True,
-        )
-        share = (FILLING_SHARE if candidate.fills_links else SPLIT_SHARE) if candidate.counts else 1.0
-        # where latency or messages decide, searches may find what plans alike for all ranks are not
-        fits = self.wide and not (rooted and messages_cost(self.request.topology))
-        suffices = leads and (fits or not candidate.by_ranks)
-        tight = self.wide and share_of_bytes(self.request.topology, self.request.workload) >= BYTES_ALONE
-        far_s = FAR * self.bound_s if tight and candidate.by_ranks else inf
-        place = (places.index(True), candidate.counts, steps, entry.name)
-        # what fills links is not worth more than the effort where bandwidth does not decide
-        most = self.budget.steps * (1.0 if candidate.fills_links and not self.wide else DUE_TIMES)
-        return _Turn(entry.name, steps, most, leads, suffices, far_s, entry.cuts, share, place)
