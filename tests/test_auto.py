@@ -23,7 +23,7 @@ from stretto.planners import Request, asked_by, run_planner
 from stretto.planners.auto import NO_EFFORT, PLANNING_SHARE
 from stretto.planners.run import plan_by
 from stretto.planners.turns import Case, Turn
-from stretto.schedule.best import exposed_s, handling_s, surcharge
+from stretto.schedule.best import Answer, exposed_s, handling_s, surcharge
 from stretto.schedule.effort import EFFORTS, Budget
 from stretto.schedule.kept import Kept
 from stretto.simulate import simulate
@@ -362,6 +362,25 @@ def test_a_planner_that_takes_many_times_the_effort_is_asked_after_those_that_do
     names, steps = [turn.name for turn in turns], {turn.name: turn.steps for turn in turns}
     assert steps["hierarchical"] > 20e6 > steps["greedy"]
     assert names.index("symmetric") < names.index("greedy") < names.index("hierarchical")
+
+
+@pytest.mark.parametrize(("times", "asked"), [(1.0, 1.0), (1.5, 6.0), (2.0, 12.0), (9.0, 12.0)])
+def test_more_may_be_spent_the_farther_the_best_plan_is_from_a_bound_that_is_loose(times, asked):
+    net = load_topology("h100:4?message=1us")
+    request = Request(net, Workload((make_collective("allgather", net, 1_000_000),)), budget=Budget(1000.0))
+    case = Case.of(request, request.budget)
+    assert case.worth(Answer("any", score_s=times * case.bound_s)) == pytest.approx(asked * 1000.0)
+
+
+def test_a_plan_alike_for_all_ranks_that_is_far_from_a_loose_bound_is_not_enough():
+    # 15 servers in pods of 4, 4, 4 and 3: what is alike for all ranks cannot see the servers
+    spec = "h100:15?pod=4&spines=1&oversubscription=2&message=2us"
+    net = load_topology(spec)
+    plan = run_planner("auto", net, Workload((make_collective("allreduce", net, 16_000_000),)), effort="normal")
+    tried = {t["planner"]: t.get("completion_s") for t in plan.meta["tried"]}
+    bound_s = bounds(net, plan.workload)[0].seconds
+    assert tried["symmetric"] > 4 * bound_s
+    assert plan.meta["chosen"] == "hierarchical" and simulate(plan).completion_s < 2.5 * bound_s
 
 
 def test_a_planner_leaves_the_others_that_lead_the_least_that_they_take_the_cheapest_first():

@@ -293,6 +293,16 @@ def test_one_cluster_is_not_planned_as_several(spec):
     assert plan_clusters(request(*work("allreduce", spec, 64_000))) is None
 
 
+@pytest.mark.parametrize("spines", [1, 8])
+def test_servers_are_clusters_also_where_some_pipes_lead_over_a_spine(spines):
+    # all enter a server over its NICs, whether from its own pod or over a leaf switch that has more links
+    net = load_topology(f"h100:10?pod=8&spines={spines}&oversubscription=2")
+    found = clusters_of(build_network(net, 1e6, True, 1e6), net.node_count, net.bandwidth)
+    ranks = net.accelerators
+    servers, *_ = (len(np.unique(of[ranks])) for of in found.of)
+    assert servers == len(ranks) // 8
+
+
 def test_clusters_of_unequal_size_are_not_counterparts():
     net = two_chassis(1e9)
     assert plan_clusters(request(net, Workload((make_collective("allreduce", net, 120_000, ranks=range(11)),)))) is None
