@@ -75,5 +75,6 @@ class Problem:
         if not self.switch_copy:
             net = replace(net, replicates=np.zeros_like(net.replicates))
         planner = self.start or ("mtegcca" if copied else "shortest-path")
-        plan = plan_by(planner, replace(self.request, topology=net))
+        whole = {"parts": 1} if planner == "mtegcca" else {}  # the program has the chunks of the request
+        plan = plan_by(planner, replace(self.request, topology=net), **whole)
         return schedule_of(plan, self.epochs())
