@@ -66,12 +66,12 @@ PARTS: dict[str, tuple[str, Any]] = {
     ),
     "hierarchical: moves of all ranks alike": ("stretto.planners.fixed.overlaps._gossips", lambda *a: iter(())),
     "auto: finer parts": (
-        "stretto.planners.auto._with_finer_parts", lambda case, turns, answers, best_s: list(answers)
+        "stretto.planners.auto.planner._with_finer_parts", lambda case, turns, answers, best_s: list(answers)
     ),
-    "auto: what waits in one message": ("stretto.planners.auto._in_messages", lambda answers, case: []),
-    "auto: chunks routed anew": ("stretto.planners.auto._on_other_ways", lambda answers, case: []),
-    "auto: gaps filled": ("stretto.planners.auto.moved_up", lambda plan, budget: plan),
-    "auto: sizes of chunks": ("stretto.planners.auto.sized", lambda plan, *a: plan),
+    "auto: what waits in one message": ("stretto.planners.auto.planner._in_messages", lambda answers, case: []),
+    "auto: chunks routed anew": ("stretto.planners.auto.planner._on_other_ways", lambda answers, case: []),
+    "auto: gaps filled": ("stretto.planners.auto.planner.moved_up", lambda plan, budget: plan),
+    "auto: sizes of chunks": ("stretto.planners.auto.planner.sized", lambda plan, *a: plan),
     **{f"auto: {entry.name}": (entry.name, None) for entry in asked_by("auto")},
 }  # fmt: skip
 """For each part what is replaced, and by what; of ``auto`` a candidate that is not asked."""

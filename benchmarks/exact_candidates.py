@@ -24,7 +24,7 @@ from stretto.model.errors import Infeasible, Unsupported
 from stretto.model.topology import Topology
 from stretto.model.units import parse_size
 from stretto.planners import run_planner
-from stretto.planners.turns import NEAR
+from stretto.planners.auto.turns import NEAR
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 

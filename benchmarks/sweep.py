@@ -28,10 +28,10 @@ from piped import run
 from stretto.bounds import bounds
 from stretto.model.errors import StrettoError
 from stretto.planners import Request, registered
-from stretto.planners.auto import PLANNING_SHARE
+from stretto.planners.auto.planner import PLANNING_SHARE
+from stretto.planners.auto.turns import NEAR, SPLIT_SHARE
 from stretto.planners.registry import per_delivery
 from stretto.planners.run import plan_by
-from stretto.planners.turns import NEAR, SPLIT_SHARE
 from stretto.schedule.best import completion_s, preference_s
 from stretto.schedule.effort import Budget, steps_of
 

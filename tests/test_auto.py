@@ -20,9 +20,9 @@ from stretto.model.errors import InputError, Unsupported
 from stretto.model.messages import message_count, messages_of
 from stretto.model.targets import TARGETS
 from stretto.planners import Request, asked_by, run_planner
-from stretto.planners.auto import NO_EFFORT, PLANNING_SHARE
+from stretto.planners.auto.planner import NO_EFFORT, PLANNING_SHARE
+from stretto.planners.auto.turns import Case, Turn
 from stretto.planners.run import plan_by
-from stretto.planners.turns import Case, Turn
 from stretto.schedule.best import Answer, exposed_s, handling_s, surcharge
 from stretto.schedule.effort import EFFORTS, Budget
 from stretto.schedule.kept import Kept
@@ -194,7 +194,7 @@ def test_a_planner_that_has_cut_the_one_piece_itself_is_not_asked_for_finer_part
         asked.append(name)
         return plan_by(name, request)
 
-    monkeypatch.setattr(sys.modules["stretto.planners.auto"], "plan_by", ask)
+    monkeypatch.setattr(sys.modules["stretto.planners.auto.planner"], "plan_by", ask)
     net = assume_messages(load_topology("h100:2"))
     whole = make_collective("broadcast", net, 64 * 10**6)
     plan = run_planner("auto", net, Workload((whole,)), effort="normal")
@@ -281,7 +281,7 @@ def test_data_that_is_not_copied_is_refused_if_its_transfers_are_far_too_many(mo
     net = load_topology("torus:4x4")
     alltoall = work(net, "alltoall", 10**6)
     assert Request(net, alltoall).transfers == 16 * 32  # 32 hops to all 15 others
-    monkeypatch.setattr("stretto.planners.auto.TRANSFERS_A_STEP", 511 / EFFORTS["normal"])
+    monkeypatch.setattr("stretto.planners.auto.planner.TRANSFERS_A_STEP", 511 / EFFORTS["normal"])
     with pytest.raises(Unsupported, match=r"512 transfers, about 153\.6 KB of memory, and the effort is for 511"):
         run_planner("auto", net, alltoall, effort="normal")
     assert run_planner("auto", net, alltoall, effort="thorough").transfer_count >= 512

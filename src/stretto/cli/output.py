@@ -101,7 +101,7 @@ def time_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
 def show_summary(data: dict[str, Any], front: Front | None = None, place: int = 0) -> None:
     """A plan, and the plans that trade time for money, of which it is the one at ``place``."""
     from ..model.units import format_time, format_usd
-    from ..planners.auto import NO_EFFORT
+    from ..planners.auto.planner import NO_EFFORT
 
     inside = f" in {data['messages']} messages" if "messages" in data else ""
     rows = [

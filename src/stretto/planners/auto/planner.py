@@ -15,22 +15,22 @@ from dataclasses import replace
 from functools import partial
 from math import inf
 
-from ..model.collective import Workload
-from ..model.errors import InputError, StrettoError, Unsupported
-from ..model.kinds import EVERY_KIND
-from ..model.memory import TRANSFER_BYTES
-from ..model.plan import Plan
-from ..model.symmetric import SymmetricPlan
-from ..model.units import format_size
-from ..schedule.best import Answer, ask, best_of
-from ..schedule.collecting import COLLECT_STEPS, collected
-from ..schedule.effort import EFFORTS
-from ..schedule.insertion import moved_up
-from ..schedule.rerouting import rerouted
-from ..schedule.sizing import sized
-from ..schedule.trees import divide
-from .registry import Request, asked_by, register
-from .run import plan_by, refusal_of
+from ...model.collective import Workload
+from ...model.errors import InputError, StrettoError, Unsupported
+from ...model.kinds import EVERY_KIND
+from ...model.memory import TRANSFER_BYTES
+from ...model.plan import Plan
+from ...model.symmetric import SymmetricPlan
+from ...model.units import format_size
+from ...schedule.best import Answer, ask, best_of
+from ...schedule.collecting import COLLECT_STEPS, collected
+from ...schedule.effort import EFFORTS
+from ...schedule.insertion import moved_up
+from ...schedule.rerouting import rerouted
+from ...schedule.sizing import sized
+from ...schedule.trees import divide
+from ..registry import Request, asked_by, register
+from ..run import plan_by, refusal_of
 from .turns import EARLY_SHARE, NEAR, Case, Turn
 
 PLANNING_SHARE = 0.9

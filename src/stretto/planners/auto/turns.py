@@ -12,15 +12,15 @@ from functools import cached_property
 from itertools import accumulate
 from math import inf
 
-from ..bounds import bounds, mean_bound
-from ..model.plan import Plan
-from ..schedule.best import Answer, ask, completion_s, exposed_s
-from ..schedule.cutting import messages_cost, share_of_bytes
-from ..schedule.effort import EFFORTS, REQUIRED_TIMES, Budget
-from ..schedule.fitting import fitted
-from ..schedule.servers import are_far_apart
-from ..simulate import simulate
-from .registry import Candidate, Entry, Request, asked_by
+from ...bounds import bounds, mean_bound
+from ...model.plan import Plan
+from ...schedule.best import Answer, ask, completion_s, exposed_s
+from ...schedule.cutting import messages_cost, share_of_bytes
+from ...schedule.effort import EFFORTS, REQUIRED_TIMES, Budget
+from ...schedule.fitting import fitted
+from ...schedule.servers import are_far_apart
+from ...simulate import simulate
+from ..registry import Candidate, Entry, Request, asked_by
 
 NEAR = 1.005
 """A plan that takes at most this many times the lower bound is good enough."""
