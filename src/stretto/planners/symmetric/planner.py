@@ -73,9 +73,9 @@ FIRST_STEPS, STEPS_A_RANK = 30_000.0, 200.0
 """Steps that planning and simulating take, and more for each rank. AllReduce among 512 GPUs takes 0.13 s of CPU, among
 16,384 GPUs 0.7 s if messages are free, else 1.8 s."""
 
-MOVES_STEPS = 100_000.0
-"""Steps that the search for messages of several chunks takes, and one more for each delivery of its plan: 0.02 s of CPU
-for torus:4x4, 0.2 s for tpuv5e:16x16 and h100:16, 0.3 s for tpuv4:4x4x8."""
+MOVES_STEPS, MOVES_STEPS_A_RANK = 20_000.0, 600.0
+"""Steps that the search for messages of several chunks takes, more for each rank, and one more for each delivery of its
+plan: 0.02 s of CPU for torus:4x4, 0.2 s for tpuv5e:16x16 and h100:16, 0.3 s for tpuv4:4x4x8."""
 
 FEW_OWNERS_STEPS = 60_000.0
 """Steps that must be left for plans in which few ranks own the chunks to be searched, too. That takes 5 to 20 ms of CPU
@@ -105,7 +105,8 @@ def _steps(request: Request) -> float:
     ranks = sum(len(c.ranks) for c in request.workload.collectives)
     if request.budget.most < BRIEF_STEPS:
         return BRIEF_FIRST_STEPS + STEPS_A_RANK * ranks
-    return FIRST_STEPS + STEPS_A_RANK * ranks + (MOVES_STEPS + request.deliveries if _may_move(request) else 0.0)
+    moves = MOVES_STEPS + MOVES_STEPS_A_RANK * ranks + request.deliveries
+    return FIRST_STEPS + STEPS_A_RANK * ranks + (moves if _may_move(request) else 0.0)
 
 
 def _is_asked(request: Request) -> bool:
