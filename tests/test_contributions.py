@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from stretto.formats import exporters
 from stretto.lower import lower_for
 from stretto.lower.alike import sums_alike
 from stretto.model.arrays import Ragged
+from stretto.model.changes import make_changes
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import StrettoError, Unsupported
 from stretto.model.messages import message_count
@@ -143,6 +146,16 @@ def test_plans_on_random_networks_verify(seed):
         assert "contributions" in str(refusal) or "path" in str(refusal) or "reach" in str(refusal), refusal
         return
     assert simulate(plan).completion_s >= bounds(net, plan.workload)[0].seconds * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("planner", ["contributions", "auto"])
+@pytest.mark.parametrize("spec", ["star:3?message=1us", "fullmesh:7?message=0"])
+def test_plans_have_times_where_bandwidths_change(spec, planner):
+    net = load_topology(spec)
+    net = replace(net, changes=make_changes([(3e-6, 1, 1e9), (1e-4, 1, 3e9)], net.link_count))
+    plan = planned(net, 34, planner)
+    assert plan.sharing == "timed"
+    assert simulate(plan).start_s == pytest.approx(plan.start_s)
 
 
 def test_several_collectives_are_refused():

@@ -26,6 +26,7 @@ from ..model.plan import REDUCE, Plan, make_plan
 from ..model.symmetric import SymmetricPlan
 from ..model.topology import Topology
 from ..schedule.best import Answer, ask
+from ..schedule.insertion import timed_plan
 from .registry import Candidate, Option, Request, asked_by, register
 from .run import plan_by, refusal_of
 
@@ -84,7 +85,8 @@ def contributions(request: Request, *, planner: str = "") -> Plan:
     Args:
         planner: what plans the AllGather; empty to try all that take little.
     Returns:
-        A plan in ready-order. Where all ranks must add up in one order, nothing is summed on the way.
+        A plan in ready-order, or timed where bandwidths change. Where all ranks must add up in one order, nothing is
+        summed on the way.
     Raises:
         Unsupported: no planner serves the AllGather, or it brings something to a node twice, or cuts it too finely.
     """
@@ -100,7 +102,8 @@ def contributions(request: Request, *, planner: str = "") -> Plan:
         effort.charge(max(0.0, steps - part.spent))
         effort.with_costs(COSTS).spend(transfer=gathered.transfer_count)
         gathered = gathered.expand() if isinstance(gathered, SymmetricPlan) else gathered
-        return _summed(gathered, c, one_order, request.several_chunks)
+        plan = _summed(gathered, c, one_order, request.several_chunks)
+        return timed_plan(plan) if topology.changes else plan
 
     if planner:
         return summed(planner)
