@@ -296,6 +296,14 @@ def test_each_of_finer_parts_is_one_byte_at_least():
     assert run_planner("mtegcca", net, broadcast(net, 1)).meta["parts"] == 1
 
 
+def test_a_slot_is_as_long_as_a_part_on_the_fastest_link():
+    net = load_topology("dgx2:2?message=0")
+    work = broadcast(net, 64_000_000)
+    whole, cut = (run_planner("mtegcca", net, work, options={"rules": "paper", "parts": n}) for n in (1, 8))
+    assert cut.meta["slot_s"] == whole.meta["slot_s"] / 8
+    assert cut.meta["reported_s"] < whole.meta["reported_s"]
+
+
 def test_a_negative_number_of_parts_is_refused():
     net = load_topology("dgx1")
     with pytest.raises(InputError, match="option parts: -1 is below 0"):

@@ -135,8 +135,9 @@ def mtegcca(
         rounds: how often to grow all trees again at prices that make busy links dearer; -1 for as
             often as is quick (with ``tree="auto"``, else never). The best plan of all is kept.
         slots: H of the explicit graph, 0 for as many as it takes.
-        parts: into how many parts each chunk is cut, each of which has a tree of its own. 0 chooses where switches copy
-            the data of one root and time is continuous, and is 1 elsewhere: trees of all ranks use all links already.
+        parts: into how many parts each chunk is cut, or into single bytes where it has fewer; each part has a tree of
+            its own. 0 chooses where switches copy the data of one root and time is continuous, and is 1 elsewhere:
+            trees of all ranks use all links already.
     Returns:
         A timed plan. With ``time="slots"`` its meta has ``slots``, ``slot_s`` and ``reported_s`` (slots x slot), which
         is not its completion: times rounded up to slots are longer, neglected ones shorter.
@@ -152,11 +153,11 @@ def mtegcca(
         tree, order, time, rounds = "nearest", "rank", "slots", 0
     if workload.chunk_reduces.any():
         workload = _cut_for_sums(workload)
-    slot_s = slot_seconds(topology, workload) if time == "slots" else None
+    parts = parts or int(time == "slots" or not _chooses_parts(topology, workload))
+    slot_s = slot_seconds(topology, _divided(workload, parts)) if time == "slots" else None
     neglected = NEGLECTED if latency == "neglected" else 0.0
     if neglected and slot_s is None:
         raise InputError("there are no slots to neglect a latency in; add time=slots or rules=paper", "option latency")
-    parts = parts or int(slot_s is not None or not _chooses_parts(topology, workload))
     explicit = graph == "explicit"
     if explicit and (slot_s is None or tree not in ("earliest", "nearest")):
         raise InputError("the explicit graph needs time=slots and tree=earliest or nearest", "option graph")
@@ -171,7 +172,7 @@ def mtegcca(
 
 
 def _chooses_parts(topology: Topology, workload: Workload) -> bool:
-    """Whether all trees have one root and fork in switches."""
+    """Whether each collective has one root, whose data switches copy."""
     one_root = all(c.traits.rooted and c.traits.pieces == "buffer" and not c.reduces for c in workload.collectives)
     return one_root and bool(topology.replicates[topology.transit].any())
 
@@ -199,14 +200,18 @@ def _may_gain(plans: Sequence[Plan]) -> bool:
 
 def _in_parts(request: Request, growth: Growth, parts: int) -> Plan:
     """The plan with each chunk in this many parts."""
-    cut = tuple(divide(c, parts)[0] for c in request.workload.collectives)
 
     def grown(net: Topology, workload: Workload) -> Plan:
         own = replace(request, topology=net, workload=workload)
         return in_phases(own, growth) if workload.chunk_reduces.any() else growth.plan(own)
 
-    plan = for_messages(request.topology, Workload(cut) if parts > 1 else request.workload, grown)
+    plan = for_messages(request.topology, _divided(request.workload, parts), grown)
     return plan.noted(plan.meta | {"parts": parts})
+
+
+def _divided(workload: Workload, parts: int) -> Workload:
+    """The workload with each chunk in this many parts, or in single bytes where it has fewer."""
+    return workload if parts == 1 else Workload(tuple(divide(c, parts)[0] for c in workload.collectives))
 
 
 def _check_as_printed(**given: object) -> None:
