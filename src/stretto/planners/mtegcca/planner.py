@@ -14,7 +14,6 @@ explicitly for small cases, to look at and to compare.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -24,7 +23,7 @@ from ...model.errors import InputError
 from ...model.plan import Plan
 from ...model.topology import ROUTER, SWITCH, Topology
 from ...schedule.best import best, completion_s
-from ...schedule.cutting import GIVE_UP
+from ...schedule.cutting import is_too_fine
 from ...schedule.inversion import Transfers, plan_in_phases
 from ...schedule.moments import for_messages, with_and_without
 from ...schedule.multicast import slot_seconds, tree_work
@@ -192,10 +191,11 @@ def _cut_as_pays(request: Request, growth: Growth) -> Plan:
     return best(plans)
 
 
-def _may_gain(plans: Sequence[Plan]) -> bool:
+def _may_gain(plans: list[Plan]) -> bool:
     """Whether finer parts than those of the last plan may gain."""
-    *others, before, last = [math.inf, math.inf, *map(completion_s, plans)]
-    return min(before, last) < (1 - LEAST_GAIN) * min(others) and last <= GIVE_UP * min(before, *others)
+    times_s = [completion_s(plan) for plan in plans]
+    gained = min(times_s[-2:]) < (1 - LEAST_GAIN) * min(times_s[:-2], default=math.inf)
+    return gained and not is_too_fine(plans)
 
 
 def _in_parts(request: Request, growth: Growth, parts: int) -> Plan:
