@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from math import inf
+
 import numpy as np
 import pytest
 
 from stretto.bounds import bounds
 from stretto.model.collective import Workload, make_collective
 from stretto.model.messages import message_count
+from stretto.model.plan import Plan
 from stretto.planners import run_planner
 from stretto.planners.symmetric.all_moves import plan_of_moves
 from stretto.planners.symmetric.case import Case, case_of
-from stretto.planners.symmetric.lines import along, passed
+from stretto.planners.symmetric.lines import along, lines, passed
 from stretto.planners.symmetric.moves import Found, best_moves
 from stretto.planners.symmetric.routes import find_routes
 from stretto.planners.symmetric.times import Table
@@ -23,14 +26,15 @@ KINDS = ["allgather", "reducescatter", "allreduce", "alltoall"]
 NETWORKS = ["h100:3", "fullmesh:6?message=20us", "torus:3x4?message=2us", "trn2:2", "h100:4?pod=2&spines=4", "ring:7"]
 
 
-def found(spec: str, kind: str, size: int) -> tuple[Found, Case, Table]:
+def found(spec: str, kind: str, size: int, most: float = inf) -> tuple[Found, Case, Table]:
     net = load_topology(spec if "message" in spec else f"{spec}{'&' if '?' in spec else '?'}message=1us")
     case = case_of(net, Workload((make_collective(kind, net, size),)))
     assert isinstance(case, Case)
     table = Table(*(find_routes(case.symmetry, case.at, into) for into in (False, True)))
     traits = case.first.traits
     halves = traits.reduces, traits.reduces_to_all or not traits.reduces
-    moves = best_moves(case.symmetry, case.digits, table, case.first.shard_bytes, halves, pairs=traits.pieces == "pair")
+    shard, pairs = case.first.shard_bytes, traits.pieces == "pair"
+    moves = best_moves(case.symmetry, case.digits, table, shard, halves, pairs, most)
     assert moves is not None
     return moves, case, table
 
@@ -97,16 +101,78 @@ def test_parts_that_take_coordinates_in_turns_fill_all_links_of_a_torus(kind, si
 def test_what_is_for_a_rank_goes_as_one_of_the_parts_where_all_would_be_too_many_chunks():
     hops = {}
     for most in (16 * 64, 16 * 128):
-        net = load_topology("torus:4x4?message=1us")
-        case = case_of(net, Workload((make_collective("alltoall", net, 16_000_000),)))
-        table = Table(*(find_routes(case.symmetry, case.at, into) for into in (False, True)))
-        shard = case.first.shard_bytes
-        moves = best_moves(case.symmetry, case.digits, table, shard, (False, True), True, most)
+        moves, case, table = found("torus:4x4", "alltoall", 16_000_000, most)
         plan = plan_of_moves(moves, case, table)
         assert verify(plan).ok and plan.transfer_count <= most
         hops[most] = len(moves.hops.move), plan.workload.chunk_count
     # all parts go to each of 15 goals, two hops away in the mean; or all for a goal goes as one of the parts
     assert hops == {16 * 64: (32, 16 * 16), 16 * 128: (4 * 32, 4 * 16 * 16)}
+
+
+def busy_s(plan: Plan) -> np.ndarray:
+    """float64[links], for how long the bytes of a plan keep each link."""
+    return np.bincount(plan.route.values, plan.size_bytes[plan.route.owners]) / plan.topology.bandwidth
+
+
+@pytest.mark.parametrize(
+    ("spec", "kind"),
+    [("torus:3x7", "allgather"), ("torus:4x8", "allgather"), ("torus:2x3x4", "allgather"), ("torus:4x6", "allreduce")],
+)
+def test_parts_have_such_sizes_that_links_of_uneven_coordinates_are_busy_alike(spec, kind):
+    links_s = busy_s(plan_of_moves(*found(spec, kind, 64_000_000)))
+    assert links_s.max() < 1.02 * links_s.mean()  # 1.09 to 1.2 if parts are equal
+
+
+@pytest.mark.parametrize("size", [2, 22, 49, 97, 601])
+@pytest.mark.parametrize("kind", ["allgather", "allreduce"])
+@pytest.mark.parametrize("spec", ["torus:4x4", "torus:3x7", "torus:4x8", "torus:2x3x4"])
+def test_no_part_of_small_chunks_is_empty_and_the_largest_decide_when_plans_end(spec, kind, size):
+    spec += "?message=1ns&latency=1ns&bandwidth=1MB/s"  # so that parts pay
+    ranks = len(load_topology(spec).accelerators)
+    moves, case, table = found(spec, kind, max(size, ranks + 1))
+    plan = plan_of_moves(moves, case, table)
+    assert verify(plan).ok and plan.workload.chunk_bytes.min() > 0
+    assert simulate(plan).completion_s == pytest.approx(moves.times.completion_s)
+
+
+@pytest.mark.parametrize(("spec", "most"), [("torus:4x4", 16 * 64), ("torus:4x4x4", 64 * 300)])
+def test_goals_are_dealt_to_parts_so_that_links_are_busy_alike(spec, most):
+    links_s = busy_s(plan_of_moves(*found(spec, "alltoall", 16_000_000, most)))
+    assert links_s.max() == pytest.approx(links_s.mean())  # 1.5 if goals are dealt in turn
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+@pytest.mark.parametrize("spec", ["ring:8", "torus:4x6", "h100:2"])
+def test_halves_are_counted_as_halves(spec, pairs):
+    _, case, table = found(spec, "allgather", 1_000_000)
+    for digit in case.digits:
+        whole, halved = (
+            list(lines(case.symmetry, digit, table.outward.reached, table.outward, 1e6, pairs, halved))
+            for halved in (False, True)
+        )
+        assert [line.name for line in whole] == [line.name for line in halved]
+        for one, other in zip(whole, halved, strict=True):
+            assert one.sent.sum() == other.sent.sum() == case.symmetry.orders[digit] - 1
+            assert one.chunk_s.sum() == pytest.approx(other.chunk_s.sum())
+            assert one.chunk_s.max() >= other.chunk_s.max()
+
+
+@pytest.mark.parametrize(
+    ("spec", "kind", "size", "most"),
+    [
+        ("tpuv4:4x4x8", "allgather", 256_000_000, 1.06),  # 1.15 if links are taken to be busy from the first moment on
+        ("torus:4x4x4", "alltoall", 1_000_000, 1.6),  # 2.4 if each part is taken to be as large as all
+        ("torus:2x3x5", "alltoall", 100_000, 1.3),  # 1.6 if coordinates are taken in one order around only
+    ],
+)
+def test_estimates_choose_good_programs_of_several_parts(spec, kind, size, most):
+    moves, case, _ = found(spec, kind, size)
+    assert moves.times.completion_s < most * bounds(case.symmetry.topology, case.workload)[0].seconds
+
+
+def test_twice_the_messages_must_end_sooner_by_more_than_a_percent():
+    moves, *_ = found("h100:4", "allgather", 1_000_000)
+    assert moves.each == (31, 7)  # with (62, 13) it ends 0.6 % sooner
 
 
 def test_small_data_goes_in_few_messages_and_large_data_in_many():
