@@ -22,10 +22,10 @@ def plan_of_moves(found: Found, case: Case, table: Table) -> Plan:
     symmetry, hops, n = case.symmetry, found.hops, case.symmetry.size
     steps, count, moves = found.step, len(hops.move), len(found.step)
     # what happens to the data of element 0: sums from the last hop to the first, then copies
-    halves = found.sums + found.copies
-    at, step, goal, part = (np.tile(each, halves) for each in (hops.at, steps[hops.move], hops.goal, hops.part))
+    phases = found.sums + found.copies
+    at, step, goal, part = (np.tile(each, phases) for each in (hops.at, steps[hops.move], hops.goal, hops.part))
     summed = np.repeat([True] * found.sums + [False] * found.copies, count)
-    move = np.where(summed, moves - 1 - np.tile(hops.move, halves), moves * found.sums + np.tile(hops.move, halves))
+    move = np.where(summed, moves - 1 - np.tile(hops.move, phases), moves * found.sums + np.tile(hops.move, phases))
     waits = _waits(found)
     # the same of all elements
     element, rows = np.arange(n), len(move)

@@ -5,8 +5,9 @@ chunks that have come by earlier moves. What the moves do to the chunk of one ow
 moves among 512 GPUs is found with the work for one chunk. It goes coordinate by coordinate: along each, ranks send what
 they have straight to all others, or in fewer messages that grow (Bruck et al., IEEE TPDS 1997), or around a circle.
 What has come along one coordinate goes on along the next one in batches, so that links of both are busy at the same
-time. ReduceScatter is AllGather with time reversed, AllReduce is both, and in an AllToAll the data for a rank goes as
-the chunk of an AllGather would go there.
+time; and parts of the data take the coordinates in turns, so that no links wait for the first one. ReduceScatter is
+AllGather with time reversed, AllReduce is both, and in an AllToAll the data for a rank goes as the chunk of an
+AllGather would go there.
 """
 
 from __future__ import annotations
@@ -108,8 +109,8 @@ class Found(NamedTuple):
     @property
     def each(self) -> tuple[int, int]:
         """The transfers and the messages of each rank."""
-        halves = self.sums + self.copies
-        return halves * len(self.hops.move), halves * len(self.step)
+        phases = self.sums + self.copies
+        return phases * len(self.hops.move), phases * len(self.step)
 
     def handled_s(self, symmetry: Symmetry) -> float:
         """The completion with what hosts do for messages and for further chunks of them, as plans are compared by."""
@@ -119,7 +120,7 @@ class Found(NamedTuple):
 
 
 def best_moves(
-    symmetry: Symmetry, digits: Sequence[int], table: Table, block_bytes: int, halves: tuple[bool, bool], pairs: bool,
+    symmetry: Symmetry, digits: Sequence[int], table: Table, block_bytes: int, phases: tuple[bool, bool], pairs: bool,
     most_transfers: float = inf,
 ) -> Found | None:  # fmt: skip
     """The program that is preferred; None where ranks are not joined along each coordinate.
@@ -127,11 +128,11 @@ def best_moves(
     Args:
         digits: the generators that move ranks.
         block_bytes: of the largest chunk.
-        halves: whether its moves sum, and whether they copy.
+        phases: whether its moves sum, and whether they copy.
         pairs: whether there is a chunk for each other rank.
         most_transfers: of all ranks, at most.
     """
-    routes = [r for r, used in zip((table.inward, table.outward), halves, strict=True) if used]
+    routes = [r for r, used in zip((table.inward, table.outward), phases, strict=True) if used]
     reached: Bool = np.logical_and.reduce([r.reached for r in routes])
     digits = [k for k in digits if symmetry.orders[k] > 1]
     if len(digits) > MOST_LINES:
@@ -148,12 +149,12 @@ def best_moves(
                 shares = _shares(symmetry, program, hops, routes[-1], 1 + halved)
                 # the smallest chunk may have a byte less than the largest
                 fits = len(shares) == 1 or part_bytes(np.array([block_bytes - 1]), shares).min() > 0
-                if not fits or sum(halves) * len(hops.move) * symmetry.size > most_transfers:
+                if not fits or sum(phases) * len(hops.move) * symmetry.size > most_transfers:
                     continue
                 used, move = np.unique(hops.move, return_inverse=True)
                 step, hops = program.step[used], hops._replace(move=move.ravel())
-                times = _times(symmetry, step, hops, _most_bytes(block_bytes, shares), table, halves)
-                found = Found(program.summary, step, shares, hops, *halves, times)
+                times = _times(symmetry, step, hops, _most_bytes(block_bytes, shares), table, phases)
+                found = Found(program.summary, step, shares, hops, *phases, times)
                 if best is None or found.handled_s(symmetry) < best.handled_s(symmetry):
                     best = found
     return best
@@ -313,18 +314,19 @@ def _most_bytes(block_bytes: int, shares: Float64) -> Int64:
 
 
 def _times(
-    symmetry: Symmetry, step: Int64, hops: Hops, chunk_bytes: Int64, table: Table, halves: tuple[bool, bool]
+    symmetry: Symmetry, step: Int64, hops: Hops, chunk_bytes: Int64, table: Table, phases: tuple[bool, bool]
 ) -> Times:
     """When the moves are made: sums from the last move to the first, then copies.
 
     Args:
         chunk_bytes: int64[parts].
+        phases: whether the moves sum, and whether they copy.
     """
     count, waits = len(step), hops.between_moves(len(step))
     size = np.zeros(count, dtype=np.int64)
     np.add.at(size, hops.move, chunk_bytes[hops.part])
     routes, sizes, ops, owners, values = list[Ragged](), list[Int64](), list[int](), list[Int64](), list[Int64]()
-    sums, copies = halves
+    sums, copies = phases
     if sums:
         routes.append(table.inward.links.take(step[::-1]))
         sizes.append(size[::-1])

@@ -159,8 +159,8 @@ def _by_moves(case: Case, table: Table, below_s: float) -> Plan | None:
     c, traits = case.first, case.first.traits
     if c.size_bytes < len(c.ranks):
         return None
-    halves = traits.reduces, traits.reduces_to_all or not traits.reduces
-    found = best_moves(case.symmetry, case.digits, table, c.shard_bytes, halves, traits.pieces == "pair", MOST_MOVED)
+    phases = traits.reduces, traits.reduces_to_all or not traits.reduces
+    found = best_moves(case.symmetry, case.digits, table, c.shard_bytes, phases, traits.pieces == "pair", MOST_MOVED)
     return plan_of_moves(found, case, table) if found and found.handled_s(case.symmetry) < below_s else None
 
 
