@@ -187,8 +187,8 @@ def _cut_finer(answer: Answer, case: Case, steps: float, best_s: float) -> Answe
     request = case.request
     (whole,) = request.workload.collectives
     last = best = answer
-    own = answer.plan is not None and whole.traits.rooted and answer.plan.workload.chunk_count > whole.chunk_count
-    hoped_s, parts = inf if own else 0.0, 2  # nothing is hoped for where the planner has cut the one piece itself
+    has_cut = answer.plan is not None and whole.traits.rooted and answer.plan.workload.chunk_count > whole.chunk_count
+    hoped_s, parts = inf if has_cut else 0.0, 2  # nothing is hoped for where the planner has cut the one piece itself
     while last.plan is not None and NEAR * hoped_s < best_s:
         cut, _ = divide(whole, parts)
         most = min(EARLY_SHARE * request.budget.steps, request.budget.left)

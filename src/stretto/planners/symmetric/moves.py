@@ -36,7 +36,7 @@ MOST_LINES = 3
 """Coordinates of more than one rank, at most."""
 
 SHARES = 48
-"""Shares of the data that go along the coordinates in each turn are multiples of one of so many parts."""
+"""The share of the data in each turn is a multiple of 1 / SHARES, at least one."""
 
 UNEVEN_GAIN = 1.01
 """Times by which the busiest link must have less to do for shares to be uneven."""

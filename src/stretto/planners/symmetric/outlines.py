@@ -23,7 +23,7 @@ MOST_OUTLINES = 4_000
 
 FILLING = 0.5
 """Share of the time for which moves follow each other that links are not busy, where coordinates are taken in turns.
-With 0 AllGather of 256 MB on tpuv4:4x4x8 ends at 1.15 of the bound, with 0.25 and 0.5 at 1.05, with 1 at 1.07
+With 0 AllGather of 256 MB on tpuv4:4x4x8 ends at 1.15 of the bound, with 0.25 at 1.04, 0.5 at 1.05, 1 at 1.07
 (``stretto plan allgather -t tpuv4:4x4x8 --size 256MB``)."""
 
 Stage = tuple[int, Line, int]
@@ -101,7 +101,8 @@ def soonest(
         left = order[done : done + 1] or [k for k in lines if k not in {digit for digit, _, _ in outline.stages}]
         further = [each for k in left for line in lines[k] for each in outline.further(symmetry, k, line, pairs)]
         looked += len(further)
-        # those that may end first are gone on with first; a further stage never makes one end sooner
+        # those that may end first are gone on with first; with one part a further stage never makes one end sooner, and
+        # what its estimate leaves out with several parts was not better
         further.sort(key=lambda each: -each.end_s(turns))
         waiting += [each for each in further if each.end_s(turns) < worst_s]
     return found
