@@ -291,6 +291,22 @@ def test_it_is_cut_as_far_as_the_effort_allows():
     assert 1 < plan_by("mtegcca", request).meta["parts"] < 32
 
 
+@pytest.mark.parametrize("spec", ["h100:2", "dgx2:2"])
+def test_little_effort_goes_first_to_the_rule_that_was_best_for_coarser_parts(spec):
+    net = assume_messages(load_topology(spec))
+    request = Request(net, broadcast(net, 16_000_000), budget=Budget(20_000.0))
+    # 8 or 4 parts if all rules are tried with each number of parts, or a coarse cut may use all effort
+    assert plan_by("mtegcca", request).meta["parts"] == 16
+
+
+def test_the_best_number_of_parts_gets_all_rounds():
+    net = assume_messages(load_topology("h100:2"))
+    plan = run_planner("mtegcca", net, broadcast(net, 1_000_000))
+    few = run_planner("mtegcca", net, broadcast(net, 1_000_000), options={"rounds": 4})
+    assert plan.meta["parts"] == few.meta["parts"] and plan.meta["round"] > 4
+    assert simulate(plan).completion_s < simulate(few).completion_s
+
+
 def test_each_of_finer_parts_is_one_byte_at_least():
     net = load_topology("h100:2?message=0")
     assert run_planner("mtegcca", net, broadcast(net, 1)).meta["parts"] == 1
