@@ -223,20 +223,21 @@ def _hops(symmetry: Symmetry, program: Program) -> Hops:
 
 def _all_hops(symmetry: Symmetry, program: Program, table: Table, pairs: bool) -> Iterator[Hops]:
     """What the moves do to the data of one owner. Of pairs all parts go to each goal, or all that is for a goal goes as
-    one of the parts would go there."""
+    one of the parts would go there: so that links are busy alike, or goal after goal in turn, which may take fewer
+    messages."""
     if not pairs:
         yield _hops(symmetry, program)
         return
     hops = _hops_to_goals(symmetry, program)
     yield hops
     if program.parts > 1:
-        chosen = _dealt(symmetry, program, hops, table)[hops.goal]
-        kept = np.flatnonzero(hops.part == chosen)
-        place = np.full(len(hops.move), -1)
-        place[kept] = np.arange(len(kept))
-        waits = hops.waits.take(kept)
-        move, at, goal = (column[kept] for column in (hops.move, hops.at, hops.goal))
-        yield Hops(move, np.zeros_like(move), at, goal, waits.with_values(place[waits.values]))
+        for chosen in (_dealt(symmetry, program, hops, table), np.arange(symmetry.size) % program.parts):
+            kept = np.flatnonzero(hops.part == chosen[hops.goal])
+            place = np.full(len(hops.move), -1)
+            place[kept] = np.arange(len(kept))
+            waits = hops.waits.take(kept)
+            move, at, goal = (column[kept] for column in (hops.move, hops.at, hops.goal))
+            yield Hops(move, np.zeros_like(move), at, goal, waits.with_values(place[waits.values]))
 
 
 def _hops_to_goals(symmetry: Symmetry, program: Program) -> Hops:
