@@ -333,6 +333,7 @@ def test_a_request_runs_as_planned_for_the_processes_and_a_file_for_cheaper_mess
     stretto("plan", "allgather", "-t", "ring:3?message=1us", "--size", "3KB", "-p", "ring", "-o", path)
     assert answer("run", path)["note"].startswith("planned for messages that cost 1 us; here one costs 50 us")
     assert "-t" in stretto("run", "allgather", "--size", "3KB", code=2).stderr
+    assert answer("run", "broadcast", "-t", "star:4", "--size", "3KB")["transfers"] >= 3  # the switch copies nothing
 
 
 def test_an_emulation_that_would_leave_a_chunk_without_bytes_is_refused(tmp_path):

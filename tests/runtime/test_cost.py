@@ -11,8 +11,9 @@ from networks import ring
 from stretto.model.collective import Workload, make_collective
 from stretto.model.targets import MESSAGE_S
 from stretto.planners import run_planner
-from stretto.runtime.cost import as_run, costed
+from stretto.runtime.cost import as_run, costed, served
 from stretto.simulate import simulate
+from stretto.topologies import load_topology
 
 
 def test_a_link_costs_the_executors_time_or_its_own_if_that_is_more():
@@ -24,6 +25,20 @@ def test_a_link_costs_the_executors_time_or_its_own_if_that_is_more():
 def test_a_network_whose_messages_cost_more_stays_what_it_is():
     net = replace(ring(3), message_s=np.full(6, 1.0))
     assert costed(net) is net
+
+
+def test_plans_for_processes_send_to_one_receiver_each():
+    """On star:4 one transfer that the switch copies is the best plan, but a process would send it three times."""
+    net = served(load_topology("star:4"))
+    assert not net.replicates.any() and (net.message_s >= MESSAGE_S).all()
+    workload = Workload((make_collective("broadcast", net, 1_000_000),))
+    lengths = [(run_planner("auto", each, workload).dst.lengths > 1).any() for each in (net, load_topology("star:4"))]
+    assert lengths == [False, True]
+
+
+def test_routers_go_on_copying_for_processes_since_each_has_one():
+    net = load_topology("sites:2,3")
+    assert (served(net).replicates == net.replicates).all() and net.replicates.any()
 
 
 @pytest.mark.parametrize("planner", ["ring", "forest", "ring+rate-alloc"])

@@ -216,11 +216,11 @@ def emulate(
 
 
 def _plan(subject: str, request: Request, message_s: float, as_json: bool) -> Plan:
-    """The plan to run, verified: from a file, or made for a network where a message costs at least ``message_s``."""
+    """The plan to run, verified: from a file, or made for processes, which a message costs at least ``message_s``."""
     from .. import face
     from ..face.objects import of_topology
     from ..model.kinds import EVERY_KIND
-    from ..runtime.cost import costed
+    from ..runtime.cost import served
 
     if request.topology is None:
         sized = (request.size or request.shard or request.demand) is not None
@@ -231,7 +231,7 @@ def _plan(subject: str, request: Request, message_s: float, as_json: bool) -> Pl
     net, workload = read_request(subject, request.topology, *amounts, chunks=request.chunks, root=request.root)
     say_planning(request.planner, request.effort, workload)
     plan = face.plan(
-        workload, of_topology(costed(net, message_s)), planner=request.planner, seed=request.seed,
+        workload, of_topology(served(net, message_s)), planner=request.planner, seed=request.seed,
         effort=request.effort, time_limit=request.time_limit, options=given_options(request.option),
         several_chunks=False, progress=show_progress,  # which costs Python's loop as much as it saves
     )  # fmt: skip

@@ -72,6 +72,12 @@ def storing(topology: Topology) -> Topology:
     )
 
 
+def copying_nowhere(topology: Topology) -> Topology:
+    """The same network with switches that copy nothing: what is for several nodes is sent to each of them."""
+    copies = topology.replicates & topology.is_switch
+    return replace(topology, replicates=topology.replicates & ~copies) if copies.any() else topology
+
+
 def usable(topology: Topology) -> Topology:
     """The network without the links of switches that no route may pass through.
 

@@ -14,7 +14,7 @@ import numpy as np
 from ..model.plan import Plan
 from ..model.targets import MESSAGE_S
 from ..model.topology import Topology
-from ..model.variants import costing
+from ..model.variants import copying_nowhere, costing
 
 
 def costed(topology: Topology, message_s: float = MESSAGE_S) -> Topology:
@@ -23,6 +23,12 @@ def costed(topology: Topology, message_s: float = MESSAGE_S) -> Topology:
     What the links themselves ask for is kept where it is more, unless it was only assumed.
     """
     return costing(topology, message_s)
+
+
+def served(topology: Topology, message_s: float = MESSAGE_S) -> Topology:
+    """The network that plans for processes are made on: :func:`costed`, and no switch copies, since a process sends
+    what is for several others to each of them."""
+    return copying_nowhere(costed(topology, message_s))
 
 
 def as_run(plan: Plan, message_s: float = MESSAGE_S) -> Plan:
