@@ -294,7 +294,7 @@ def _shares(symmetry: Symmetry, program: Program, hops: Hops, routes: Routes, ha
 
 @cache
 def _divisions(turns: int) -> Float64:
-    """float64[divisions, turns], shares of data in so many turns."""
+    """float64[divisions, turns], the shares of data in each turn that are tried."""
     counts = np.array([c for c in product(range(1, SHARES), repeat=turns - 1) if sum(c) < SHARES])
     return np.column_stack((counts, SHARES - counts.sum(axis=1))) / SHARES
 
