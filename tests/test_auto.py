@@ -370,6 +370,7 @@ def test_more_may_be_spent_the_farther_the_best_plan_is_from_a_bound_that_is_loo
     request = Request(net, Workload((make_collective("allgather", net, 1_000_000),)), budget=Budget(1000.0))
     case = Case.of(request, request.budget)
     assert case.worth(Answer("any", score_s=times * case.bound_s)) == pytest.approx(asked * 1000.0)
+    assert replace(case, bound_s=0.0).worth(Answer("any", score_s=1.0)) == 12.0 * 1000.0
 
 
 def test_a_plan_alike_for_all_ranks_that_is_far_from_a_loose_bound_is_not_enough():

@@ -86,9 +86,9 @@ def auto(request: Request) -> Plan:
     best: Answer | None = None
     answers, led = list[Answer](), False
     for number, turn in enumerate(turns):
-        due = best is None or (turn.leads and not led and turn.steps <= min(turn.most, case.worth(best)))
         if best is not None and best.likely_s <= case.near_s and not best.exposed_s:
             break
+        due = best is None or (turn.leads and not led and turn.steps <= min(turn.most, case.worth(best)))
         if not due and (budget.exhausted or turn.steps > budget.left):
             answers.append(Answer(turn.name, refusal=Unsupported(NO_EFFORT)))
             continue

@@ -132,8 +132,8 @@ class Case:
 
     def worth(self, best: Answer) -> float:
         """Steps that a leading planner may take, for what may be gained on the best plan so far."""
-        times = NEAR * best.likely_s / self.near_s
-        return self.budget.steps * max(1.0, DUE_TIMES * min(1.0, (times - 1.0) / (self.far - 1.0)))
+        above_s, far_s = NEAR * best.likely_s - self.near_s, (self.far - 1.0) * self.near_s
+        return self.budget.steps * (DUE_TIMES if above_s >= far_s else max(1.0, DUE_TIMES * above_s / far_s))
 
     def turns(self) -> list[Turn]:
         """All candidates, in the order in which they are asked."""

@@ -24,7 +24,7 @@ MOST_OUTLINES = 4_000
 FILLING = 0.5
 """Share of the time for which moves follow each other that links are not busy, where coordinates are taken in turns.
 With 0 AllGather of 256 MB on tpuv4:4x4x8 ends at 1.15 of the bound, with 0.25 at 1.04, 0.5 at 1.05, 1 at 1.07
-(``stretto plan allgather -t tpuv4:4x4x8 --size 256MB``)."""
+(``stretto plan allgather -t tpuv4:4x4x8 --size 256MB -p symmetric``)."""
 
 Stage = tuple[int, Line, int]
 """A generator, how moves go along it, and in how many batches."""

@@ -75,7 +75,8 @@ FIRST_STEPS, STEPS_A_RANK = 30_000.0, 200.0
 
 MOVES_STEPS, MOVES_STEPS_A_RANK = 20_000.0, 600.0
 """Steps that the search for messages of several chunks takes, more for each rank, and one more for each delivery of its
-plan: 0.02 s of CPU for torus:4x4, 0.2 s for tpuv5e:16x16 and h100:16, 0.3 s for tpuv4:4x4x8."""
+plan. With what else is planned it is 0.03 s of CPU for torus:4x4, 0.2 s for h100:16, 0.3 to 0.8 s for tpuv4:4x4x8
+(benchmarks/heldout.py -p symmetric -c allgather,alltoall -t "tpuv4:4x4x8?message=1us")."""
 
 FEW_OWNERS_STEPS = 60_000.0
 """Steps that must be left for plans in which few ranks own the chunks to be searched, too. That takes 5 to 20 ms of CPU
