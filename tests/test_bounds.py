@@ -30,7 +30,7 @@ from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import InputError
 from stretto.model.kinds import KINDS
 from stretto.model.reach import find_unreachable
-from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
+from stretto.model.topology import ACCELERATOR, ROUTER, SWITCH, Topology, make_topology
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
@@ -260,6 +260,27 @@ def test_a_far_link_carries_less_of_an_alltoall_than_a_near_one():
     links += [(v, a, 1e9, 0.0) for a in (0, 1) for v in (2, 3)]
     net = make_topology("two ways", [ACCELERATOR] * 2 + [SWITCH] * 2, links)
     assert best(net, "alltoall", 40_000_000) == pytest.approx(0.015)
+
+
+def near_and_far(ranks: int) -> Topology:
+    """Ranks behind ports of 5 GB/s of routers, of which each two are joined by 1 GB/s at once and 10 GB/s in 10 ms."""
+    kinds = [ACCELERATOR] * ranks + [ROUTER] * ranks
+    links = [link for v in range(ranks) for link in ((v, ranks + v, 5e9, 0.0), (ranks + v, v, 5e9, 0.0))]
+    for a, b in itertools.permutations(range(ranks, 2 * ranks), 2):
+        links += [(a, b, 10e9, 0.01), (a, len(kinds), 1e9, 0.0), (len(kinds), b, 1e9, 0.0)]
+        kinds.append(SWITCH)
+    return make_topology("near and far", kinds, links)
+
+
+@pytest.mark.parametrize(("size", "seconds"), [(8_000_000, 0.008), (20_000_000, 0.12 / 11)])
+def test_a_cut_is_sought_where_links_bring_little_in_time(size, seconds):
+    """The port of 5 GB/s is the narrowest cut, but the far link brings nothing for 10 ms."""
+    assert best(near_and_far(2), "broadcast", size) == pytest.approx(seconds)
+
+
+def test_parts_have_their_switches_where_links_bring_little_in_time():
+    """Three parts receive 9 MB four times over 6 GB/s in all in the first 10 ms; their ports have 15 GB/s."""
+    assert best(near_and_far(3), "allreduce", 9_000_000) == pytest.approx(0.006)
 
 
 def test_chunks_that_enter_a_set_by_a_switch_are_not_stored_there():

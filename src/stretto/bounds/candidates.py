@@ -1,8 +1,14 @@
-"""Sets of nodes worth trying as cuts, without max-flows: single nodes, servers, sites, unions and pairs."""
+"""Sets of nodes worth trying as cuts, without max-flows: single nodes, servers, sites, unions and pairs.
+
+Sets that are narrow by bandwidth need not be those that bytes enter latest: a wide link over which bytes come near the
+end alone is narrow. So sets are also sought where each link is as wide as what it can carry by the best bound so far
+(:func:`narrowed_by_time`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import chain, combinations
 
 import numpy as np
@@ -21,6 +27,29 @@ PAIRS_UP_TO = 2000
 
 MOST_ROUNDS = 4
 """Rounds in which switches and routers may change sides."""
+
+MOST_TURNS, LATER = 3, 1.001
+"""Times that sets are sought again by the best bound so far, and times by which that must have raised it before."""
+
+UNEVEN, LEAST_LEFT = 1.01, 1e-6
+"""Times the share of its time that one link must have for sets to be sought again; and the least share of any link."""
+
+
+def narrowed_by_time(topology: Topology, near: Float64, end_s: float) -> Topology | None:
+    """The network in which each link is as wide, all the time, as what it can bring from a rank to a rank by the end.
+
+    None if that narrows all links about alike.
+
+    Args:
+        near: float64[nodes, nodes], least seconds from node to node.
+        end_s: seconds after the start.
+    """
+    ends = topology.accelerators
+    wait_s = near[ends][:, topology.src].min(axis=0) + topology.latency_s + near[topology.dst][:, ends].min(axis=1)
+    left = np.maximum(1.0 - wait_s / end_s, LEAST_LEFT) if end_s > 0 else np.ones(topology.link_count)
+    if topology.planes or left.max() < UNEVEN * left.min():
+        return None
+    return replace(topology, bandwidth=topology.bandwidth * left)
 
 
 def candidate_cuts(topology: Topology) -> Bool:

@@ -12,7 +12,7 @@ holds there, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from heapq import heapify, heapreplace
 
@@ -22,7 +22,7 @@ from ..model.arrays import Bool, Float64, Int64
 from ..model.collective import Collective, Workload
 from ..model.topology import Topology
 from ..model.units import format_bandwidth, format_size
-from .candidates import candidate_cuts, width_into
+from .candidates import LATER, MOST_TURNS, candidate_cuts, narrowed_by_time, width_into
 from .exact import bottleneck, bytes_between, lacking
 from .latency import message_distances
 from .model import Bound
@@ -54,37 +54,50 @@ def cut_bounds(
     """
     near = message_distances(waits, 0.0)
     far = near if chunk_bytes == 0 else message_distances(waits, chunk_bytes)
+    # arrival times and the way inside add at most two longest ways to what bandwidth alone says
+    reach_s = 2 * float(far[np.isfinite(far)].max()) + max(c.start_s for c in workload.collectives)
+    best_of: dict[str, tuple[float, Bool, float, float]] = {}
+    known, best_s, seen, turn = set[bytes](), 0.0, topology, 0
+    while True:
+        before_s = best_s
+        for inside, load, about_s in _ranked(seen, workload):
+            if not turn and about_s + reach_s < best_s:
+                break
+            if (name := inside.tobytes()) in known:
+                continue
+            known.add(name)
+            width = float(width_into(topology, inside[None])[0])
+            if topology.planes:
+                seconds = load / width + _way_in(topology, workload, inside)
+            else:
+                seconds = _refined(topology, workload, inside, width, near, far, whole)
+                reached = (reach_bound(topology, c, inside, near, far) for c in workload.collectives)
+                seconds = max(seconds, *(r.seconds for r in reached if r is not None), 0.0)
+            kind = kind_of(int(inside[topology.accelerators].sum()), len(topology.accelerators))
+            if kind not in best_of or seconds > best_of[kind][0]:
+                best_of[kind] = seconds, inside, load, width
+            best_s = max(best_s, seconds)
+        narrowed = narrowed_by_time(topology, near, best_s - min(c.start_s for c in workload.collectives))
+        if narrowed is None or turn == MOST_TURNS or best_s < LATER * before_s:
+            break
+        seen, turn = narrowed, turn + 1
+    return [as_bound(topology, inside, seconds, load, width) for seconds, inside, load, width in best_of.values()]
+
+
+def _ranked(topology: Topology, workload: Workload) -> Iterator[tuple[Bool, float, float]]:
+    """The cuts that look best by bandwidth alone, the best first, with what must enter them and how long that takes."""
     inside = candidate_cuts(topology)
     if not topology.planes:
         exact = (bottleneck(topology, c) for c in workload.collectives)
         inside = np.concatenate((inside, *(found.inside[None] for found in exact if found is not None)))
     width = width_into(topology, inside)
     load = sum((bytes_into(c, inside) for c in workload.collectives), np.zeros(len(inside)))
-    useful = (load > 0) & (width > 0)
-    inside, width, load = inside[useful], width[useful], load[useful]
-    simple = load / width
+    useful = np.flatnonzero((load > 0) & (width > 0))
+    ranked = useful[np.argsort(-load[useful] / width[useful], kind="stable")]
     members = inside[:, topology.accelerators].sum(axis=1)
-    ranked = np.argsort(-simple, kind="stable")
     first = np.unique(members[ranked], return_index=True)[1]
-    ranked = ranked[np.union1d(np.arange(min(MOST_REFINED, len(ranked))), first)]
-    best_of: dict[str, tuple[float, int]] = {}
-    best = 0.0
-    # arrival times and the way inside add at most two longest ways to what bandwidth alone says
-    reach = 2 * float(far[np.isfinite(far)].max()) + max(c.start_s for c in workload.collectives)
-    for row in map(int, ranked):
-        if simple[row] + reach < best:
-            break
-        if topology.planes:
-            seconds = float(simple[row]) + _way_in(topology, workload, inside[row])
-        else:
-            seconds = _refined(topology, workload, inside[row], float(width[row]), near, far, whole)
-            reached = (reach_bound(topology, c, inside[row], near, far) for c in workload.collectives)
-            seconds = max(seconds, *(r.seconds for r in reached if r is not None), 0.0)
-        kind = kind_of(int(members[row]), len(topology.accelerators))
-        if kind not in best_of or seconds > best_of[kind][0]:
-            best_of[kind] = seconds, row
-        best = max(best, seconds)
-    return [as_bound(topology, inside[row], seconds, load[row], width[row]) for seconds, row in best_of.values()]
+    for row in ranked[np.union1d(np.arange(min(MOST_REFINED, len(ranked))), first)].tolist():
+        yield inside[row], float(load[row]), float(load[row] / width[row])
 
 
 def turned_cut_bounds(

@@ -45,7 +45,7 @@ from ..model.collective import Collective
 from ..model.topology import Topology
 from .block_parts import partitions as partitions_of_blocks
 from .blocks import Blocks, rank_symmetry
-from .candidates import clusters
+from .candidates import LATER, MOST_TURNS, clusters, narrowed_by_time
 from .exact import Arcs, in_units
 from .model import Bound
 from .reach import least
@@ -148,14 +148,22 @@ def _exact_width(topology: Topology, inside: Bool) -> Fraction:
 def parts_bound(topology: Topology, collective: Collective, near: Float64) -> Bound | None:
     """The best bound by parts, forward and backwards in time, where each link counts in its window alone.
 
-    Tried are the partition that is best by bandwidth and, since latency may make others decide, sites and servers.
+    Tried are the partition that is best by bandwidth and, since latency may make others decide, sites and servers, also
+    with switches where they narrow what can enter in time.
     """
-    found = []
+    found = list[Bound]()
     for network in both_ways(topology):
         far, done = (near, "received") if network is topology else (near.T, "sent")
-        best = best_parts(network, collective)
-        for inside in [] if best is None else [best.inside, *partitions(network, collective.ranks)]:
-            found.append(_in_words(network, collective, inside, far, done))
+        best, best_s = best_parts(network, collective), 0.0
+        tried = [] if best is None else [best.inside, *partitions(network, collective.ranks)]
+        for _ in range(1 + MOST_TURNS):
+            before_s = best_s
+            found += (some := [_in_words(network, collective, inside, far, done) for inside in tried])
+            best_s = max((best_s, *(bound.seconds for bound in some)))
+            narrowed = narrowed_by_time(network, far, best_s - collective.start_s)
+            if best_s <= LATER * before_s or narrowed is None:
+                break
+            tried = partitions(narrowed, collective.ranks, alone=True)
     return max(found, key=lambda bound: bound.seconds, default=None)
 
 
