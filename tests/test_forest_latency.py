@@ -142,7 +142,7 @@ def test_a_sum_may_be_whole_at_a_node_that_is_not_a_rank():
 def test_where_latency_counts_shares_are_those_that_end_soonest():
     # two trees over links of their own, of 1 s for the whole each; the second has 0.5 s less for it
     uses = LinkUses(np.array([0, 1]), np.array([0, 1]), np.array([0.1, 0.3]), np.array([0.1, 0.4]))
-    first, second = counts_by_windows(uses, np.ones(2))
+    first, second = counts_by_windows(uses, np.ones(2)).counts
     # ends: 0.2 + x = 0.7 + (1 - x), but the mean time through falls by 0.5 as x grows
     assert first / (first + second) == pytest.approx(0.75, abs=1e-3)
 

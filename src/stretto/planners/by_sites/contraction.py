@@ -11,12 +11,12 @@ from functools import cached_property
 
 import numpy as np
 
-from ...model.arrays import Bool, Int32, Int64, Ragged, offsets_of
+from ...model.arrays import Bool, Int32, Int64, Ragged
 from ...model.collective import Collective, Workload, make_collective
 from ...model.errors import Unsupported
 from ...model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 
-HANDLING = 1e-4
+HANDLING = 3e-4
 """What a message between sites counts as where messages cost nothing, as a share of the time that all data takes into
 the site of ranks with the narrowest links."""
 
@@ -144,8 +144,10 @@ def _uneven(c: Collective, names: Int64, of: Int64, ranks: Int32) -> Collective:
     return Collective.uncut(kind, ranks, int(size.sum()), size, *ends)
 
 
-def cut_alike(c: Collective, between: Collective, of: Int64) -> tuple[Collective, Ragged]:
-    """A collective whose pieces are cut where those are that they go as, and for each chunk of these its own chunks.
+def cut_in_order(c: Collective, between: Collective, of: Int64) -> tuple[Collective, Ragged]:
+    """A collective whose pieces are cut where chunks end that they go as, and for each of these its own chunks.
+
+    Pieces that go as one lie in it one after the other, so that a chunk has few of them.
 
     Args:
         between: the collective among sites, in chunks.
@@ -153,17 +155,32 @@ def cut_alike(c: Collective, between: Collective, of: Int64) -> tuple[Collective
     Raises:
         Unsupported: a chunk would be empty.
     """
-    counts, first = between.cuts(np.maximum(of, 0))
-    counts = np.where(of >= 0, counts, 1)
-    owner = np.repeat(np.arange(len(of), dtype=np.int32), counts)
-    goes = of[owner] >= 0
-    like = np.where(of >= 0, first, 0)[owner] + np.arange(len(owner)) - offsets_of(counts)[owner]
-    share = between.chunk_offset[like] / between.piece_bytes[np.maximum(of, 0)][owner]
-    offset = np.where(goes, np.rint(share * c.piece_bytes[owner]), 0).astype(np.int64)
-    last = np.append(np.diff(owner) != 0, True)
-    size = np.where(last, c.piece_bytes[owner], np.append(offset[1:], 0)) - offset
-    if size.min() < 1:
-        raise Unsupported("by-sites: pieces are too small for the chunks of the plan between sites; raise the size")
-    return replace(c, chunk_piece=owner, chunk_offset=offset, chunk_bytes=size), Ragged.grouped(
-        like[goes], np.flatnonzero(goes), between.chunk_count
+    counts, first = between.cuts(np.arange(len(between.piece_bytes)))
+    owner, begin, like = list[Int64](), list[Int64](), list[Int64]()
+    for piece in np.unique(of).tolist():
+        own = np.flatnonzero(of == piece)
+        ends = np.cumsum(c.piece_bytes[own])
+        edges = np.zeros(0, dtype=np.int64)
+        if piece >= 0:
+            chunks = slice(int(first[piece]), int(first[piece] + counts[piece]))
+            shares = between.chunk_offset[chunks] / between.piece_bytes[piece]
+            edges = np.rint(shares * ends[-1]).astype(np.int64)
+            if np.diff(edges, append=ends[-1]).min() < 1:
+                raise Unsupported(
+                    "by-sites: pieces are too small for the chunks of the plan between sites; raise the size"
+                )
+        starts = np.union1d(edges, ends - c.piece_bytes[own])
+        within = np.searchsorted(ends, starts, side="right")
+        owner.append(own[within])
+        begin.append(starts - (ends - c.piece_bytes[own])[within])
+        at = first[piece] + np.searchsorted(edges, starts, side="right") - 1 if piece >= 0 else np.full(len(starts), -1)
+        like.append(at)
+    owners, begins, chunk = (np.concatenate(each) for each in (owner, begin, like))
+    order = np.lexsort((begins, owners))
+    owners, begins, chunk = owners[order], begins[order], chunk[order]
+    last = np.append(np.diff(owners) != 0, True)
+    size = np.where(last, c.piece_bytes[owners], np.append(begins[1:], 0)) - begins
+    goes = chunk >= 0
+    return replace(c, chunk_piece=owners.astype(np.int32), chunk_offset=begins, chunk_bytes=size), Ragged.grouped(
+        chunk[goes], np.flatnonzero(goes), between.chunk_count
     )

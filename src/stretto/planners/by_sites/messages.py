@@ -116,6 +116,7 @@ class Messages:
         value = np.concatenate([np.zeros(0, dtype=np.int64), *(waits for m in messages for waits in m.waits)])
         pairs = distinct((owner.astype(np.int64) * len(each) + value)[value != NONE])
         forwards = np.array([m.forwards for m in messages], dtype=np.int8)
+        together = several_chunks and len(each) > len(messages) and topology.message_s.any()
         plan = make_plan(
             topology, Workload((self._c,)), "ready-order",
             chunk=np.concatenate([m.chunks for m in messages]),
@@ -125,7 +126,12 @@ class Messages:
             route=Ragged.of([m.route for m in messages]).take(each),
             depends=Ragged.grouped(pairs // len(each), pairs % len(each), len(each)),
             forwards=forwards[each] if forwards.any() else None,
-            message=each if several_chunks and len(each) > len(messages) and topology.message_s.any() else None,
+            message=each if together else None,
         )  # fmt: skip
-        as_between = [np.array([getattr(m, name) for m in messages])[each] for name in ("start_s", "seconds")]
-        return plan, as_between[0], as_between[1]
+        start_s, seconds = (np.array([getattr(m, name) for m in messages])[each] for name in ("start_s", "seconds"))
+        if together:
+            return plan, start_s, seconds
+        # one after the other, each at the rate of all
+        size, first = plan.size_bytes.astype(np.float64), np.cumsum(counts) - counts
+        before, total = np.cumsum(size) - size, np.add.reduceat(size, first)[each]
+        return plan, start_s + seconds * ((before - before[first][each]) / total), seconds * (size / total)

@@ -35,7 +35,7 @@ from ...schedule.ways import ways_of
 from ...simulate import simulate
 from .. import Candidate, Option, Request, over_links, register
 from ..run import plan_by
-from .contraction import Contraction, cut_alike
+from .contraction import Contraction, cut_in_order
 from .expansion import Expansion, Tree, binomial, star
 from .parts import Crossing
 
@@ -91,7 +91,14 @@ def _steps(request: Request) -> float:
     messages=True,
     cuts=True,
     serves=_refusal,
-    auto=Candidate(_steps, leads=True, few_messages=True, asked=lambda r: are_far_apart(r.topology, r.workload)),
+    auto=Candidate(
+        _steps,
+        counts=True,
+        leads=True,
+        fills_links=True,
+        few_messages=True,
+        asked=lambda r: are_far_apart(r.topology, r.workload),
+    ),
 )
 def by_sites(request: Request, *, planner: str = "auto") -> Plan:
     """Plans between sites, each as if it were one accelerator, then inside them.
@@ -154,14 +161,12 @@ def _plans(label: Int64, request: Request, planner: str) -> list[Plan]:
         plan = plan_by(planner, own)
         return replace(plan.expand() if isinstance(plan, SymmetricPlan) else plan, topology=net.topology)
 
-    chosen, each = chosen_on(net.topology), float(len(c.ranks))
-    if _steps_inside(chosen, each) > CHOSEN_TIMES * request.budget.steps:
-        chosen = chosen_on(net.handled(c))
+    chosen, each = chosen_on(net.handled(c)), float(len(c.ranks))
     budget, way = request.budget.with_costs(COSTS), ways_of(topology).one
 
     def made(crossing: Crossing, parts: int, tree: Tree) -> Plan:
         meta, crossing = crossing.plan.meta, crossing.in_parts(parts)
-        fine, chunks = cut_alike(c, crossing.plan.workload.collectives[0], of)
+        fine, chunks = cut_in_order(c, crossing.plan.workload.collectives[0], of)
         plan = _timed(*Expansion(net, topology, fine, crossing, chunks, way, tree).plan(request.several_chunks), budget)
         budget.charge(_steps_inside(crossing.plan, message_count(plan) / crossing.plan.workload.chunk_count))
         facts = {"between": meta.get("chosen", meta["planner"]), "sites": net.sites}

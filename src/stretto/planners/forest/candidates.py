@@ -90,13 +90,31 @@ def forests_of(
         return _allreduce_forests(topology, c, 2 * (len(ranks) - 1) * c.size_bytes / transfers, steps, progress)
     if not _may_pack(topology, c, steps):
         raise _too_long(topology, c)
-    amounts = (ranks == c.ranks[c.root] if c.root >= 0 else np.ones(len(ranks))).astype(np.float64)
+    amounts = _amounts(c)
     # sums that are not copied are copies with all links turned round
     net = _reversed(topology) if c.reduces else topology
     part_bytes = (len(ranks) - 1) * c.size_bytes / transfers
-    packings = _packed(net, ranks, spreading(net, ranks, amounts, steps), part_bytes, c.reduces, progress)
-    roots = int(amounts.sum())
-    return [Forest.one_way(trees, c.reduces, [part / roots for part in share]) for trees, share in packings]
+    counts = spreading(net, ranks, amounts.astype(np.float64), steps)
+    if (counts.roots[amounts > 0] == 0).any():
+        raise Unsupported(f"forest does not serve {c.kind} on {topology.name}: some ranks have too little of the data")
+    packings = _packed(net, ranks, counts, part_bytes, c.reduces, progress)
+    of_root = dict(zip(ranks.tolist(), (Fraction(n, int(amounts.sum())) for n in amounts.tolist()), strict=True))
+    return [
+        Forest.one_way(
+            trees, c.reduces, [part * of_root[v] for part, v in zip(share, trees.root.tolist(), strict=True)]
+        )
+        for trees, share in packings
+    ]
+
+
+def _amounts(c: Collective) -> Int64:
+    """int64[ranks], in which proportion ranks are roots: of all data that each holds, or that is summed for it."""
+    roots = c.wanted if c.reduces else c.holders
+    amounts = np.zeros(len(c.ranks), dtype=np.int64)
+    np.add.at(amounts, roots.values, c.piece_bytes)
+    has = amounts > 0
+    # pieces that differ by a byte count as equal
+    return has.astype(np.int64) if np.ptp(amounts[has]) <= 1 else amounts
 
 
 def packing_work(topology: Topology, c: Collective) -> float:

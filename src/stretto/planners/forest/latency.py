@@ -12,8 +12,9 @@ and a tree deeper. Larger parts lose less of a link's bandwidth to messages, sma
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
@@ -26,8 +27,8 @@ from ...schedule.cutting import powers_up_to
 from ...schedule.effort import Budget
 from .division import SHARE_UNITS, divide_data, fastest_rates, largest
 from .forest import Forest
-from .priced import priced_trees
-from .windows import LinkUses, counts_by_windows
+from .priced import priced_trees, trees_at
+from .windows import LinkUses, Shares, counts_by_windows
 
 LENGTH_PRICES = (3.0, 100.0, 1e5)
 """Prices of length, one for each time that trees are grown: what the mean length of a link costs, as a multiple of what
@@ -39,6 +40,20 @@ MOST_USES = 50_000
 SHALLOWEST, DEEPER, LIMITS = 1.02, 1.17, 9
 """Limits of depth. ``SHALLOWEST``: the first limit, as a multiple of the least depth with which every root has a tree.
 ``DEEPER``: the ratio of each limit to the one before. ``LIMITS``: how many there are."""
+
+
+LENGTHS = 0.03, 0.3, 3.0
+"""What the length of links costs where trees are grown by the prices of a linear program: that of all links together
+for each of these times the time in which a tree could carry all data."""
+
+MOST_PROGRAMS = 12
+"""Linear programs that are solved, at most, until a pool has the trees that it needs."""
+
+SHARES_OF_TIME = 1.0, 0.9, 0.75, 0.6
+"""Of the time that a linear program says, how long a part may travel through a tree."""
+
+SOONER = 1.01
+"""Times by which a linear program must end sooner for trees that take longer to be left out once more."""
 
 
 class Choice(NamedTuple):
@@ -116,21 +131,69 @@ class Pool:
                 last, best = best, min(choices, key=lambda k: choices[k].end_s)
         return sorted(choices.values(), key=lambda choice: choice.end_s)
 
-    def by_windows(self, parts: float) -> Forest | None:
-        """The forest for a number of parts by when trees can use each link; None where a linear program's numbers would
-        differ too much in size."""
+    def by_windows(self, parts: float, end_s: float, budget: Budget) -> list[Forest]:
+        """Forests for a number of parts by when trees can use each link, the soonest by a linear program first; none
+        where the program's numbers would differ too much in size.
+
+        A row of the program holds though shares leave its window empty. So trees that take longer than all is known to
+        take are left out, and those that carry nothing and make it late. Trees are added that are cheap by the prices
+        of links in the program, while that gains. What takes nearly all the time on its way is late as soon as it has
+        to wait for a link. So there are also forests of trees that take at most shares of that time.
+
+        Args:
+            end_s: when a plan can end, about, seconds.
+            budget: with a cost for "rates", of a use of a link by a tree.
+        """
         part_bytes = self.collective.size_bytes / parts
-        net = seen_by(self.topology, part_bytes)
+        net, pool, least_s = seen_by(self.topology, part_bytes), self, inf
+        roots = self.collective.ranks.tolist() if self.root_share is None else [*self.root_share]
+        for _ in range(MOST_PROGRAMS):
+            asked = pool._within(net, part_bytes, end_s, budget)
+            if asked is None:
+                break
+            trees, found = asked
+            end_s = min(end_s, found.end_s)
+            if len(found.idle):
+                trees = trees.take(np.setdiff1d(np.arange(len(trees.share)), found.idle))
+                if self.root_share is not None and len(np.unique(trees.up.root)) < len(roots):
+                    break
+            elif found.end_s > least_s / SOONER:
+                break
+            else:
+                least_s = found.end_s
+                price = np.where(net.latency_s > end_s, inf, found.price)
+                lengths = [each / found.unit_s for each in LENGTHS]
+                grown = trees_at(net, self.collective, roots, part_bytes, price, lengths)
+                trees = trees if grown is None else Forest.concatenate([trees, grown])
+            pool = replace(pool, trees=trees)
+        forests = list[Forest]()
+        for share in SHARES_OF_TIME:
+            asked = pool._within(net, part_bytes, share * end_s, budget)
+            if asked is None:
+                break
+            trees, found = asked
+            group = trees.up.root.tolist() if self.root_share is not None else [0] * len(trees.share)
+            kept = np.array(sorted(largest(found.counts, group, self._most_of(parts))))
+            forests.append(trees.take(kept).divided(np.array(found.counts)[kept].tolist(), self.root_share))
+        return forests
+
+    def _within(self, net: Topology, part_bytes: float, most_s: float, budget: Budget) -> tuple[Forest, Shares] | None:
+        """The trees through which a part takes at most some time, and their shares by windows; None where a root has no
+        such tree, or no shares are found."""
         uses = LinkUses.of(net, self.trees, part_bytes)
-        root, amounts = np.zeros(len(self.trees.share), dtype=np.int64), np.ones(1)
-        if self.root_share is not None:
-            distinct, root = np.unique(self.trees.up.root, return_inverse=True)
-            amounts = np.array([float(self.root_share.get(v, 0)) for v in distinct.tolist()])
-        counts = counts_by_windows(uses, self.collective.size_bytes / net.bandwidth, root, amounts)
-        if counts is None:
+        through_s = uses.through_s
+        rows = np.flatnonzero(through_s <= most_s)
+        if not len(rows) or most_s < self._least_depth_s(through_s):
             return None
-        kept = np.array(sorted(largest(counts, root.tolist(), self._most_of(parts))))
-        return self._forest(kept, np.array(counts)[kept])
+        trees = self.trees.take(rows)
+        root, amounts = np.zeros(len(rows), dtype=np.int64), np.ones(1)
+        if self.root_share is not None:
+            distinct, root = np.unique(trees.up.root, return_inverse=True)
+            amounts = np.array([float(self.root_share[v]) for v in distinct.tolist()])
+        uses = uses.among(rows)
+        budget.spend(rates=len(uses.tree))
+        found = counts_by_windows(uses, self.collective.size_bytes / net.bandwidth, root, amounts)
+        return None if found is None else (trees, found)
 
     def of_whole_parts(self, forest: Forest, parts: float) -> Forest | None:
         """The forest without the trees that carry less than a part, whose data the others get; None if there is none.

@@ -60,7 +60,9 @@ def choices_by_parts(
     first, *others = sorted(choices, key=lambda choice: choice.end_s)
     # estimates are poor where trees carry less than a part, for trees chosen by windows, and for packed trees, so plans
     # of all these are always compared
-    unlike = [pool.of_whole_parts(first.forest, first.parts), pool.by_windows(first.parts), *packed]
+    whole = pool.of_whole_parts(first.forest, first.parts)
+    by_windows = pool.by_windows(first.parts, first.end_s, budget)
+    unlike = [whole, *by_windows, *packed]
     return [first, *(first._replace(forest=forest) for forest in unlike if forest is not None), *others]
 
 

@@ -32,7 +32,7 @@ from .priced import MOST_TREES
 from .refinement import Forests, Refinement, finest_part_bytes
 from .relays import find_relays, summing_as_relays
 
-KINDS = ("allgather", "reducescatter", "allreduce", "broadcast", "reduce")
+KINDS = ("allgather", "reducescatter", "allreduce", "broadcast", "reduce", "remainder")
 
 COSTS = {
     "packing": PACKING_STEPS,
@@ -69,6 +69,9 @@ def _serves(topology: Topology, workload: Workload) -> str | None:
         return "its trees are of links, not of optical planes"
     if workload.chunk_reduces.any() and (topology.forwarding != topology.kind).any():
         return "routers that store end its trees, and cannot sum"
+    rest = [c for c in workload.collectives if c.kind == "remainder"]
+    if any((c.holders.lengths > 1).any() or (c.wanted.lengths < len(c.ranks)).any() for c in rest):
+        return "its trees reach all ranks"
     return None
 
 
@@ -200,8 +203,8 @@ def _latency_forests(
     if pool is None:
         return []
     count = c.size_bytes / part_bytes
-    by_depth, by_windows = pool.by_depth(count, budget)[0].forest, pool.by_windows(count)
-    return [by_depth] if by_windows is None else [by_depth, by_windows]
+    by_depth = pool.by_depth(count, budget)[0]
+    return [by_depth.forest, *pool.by_windows(count, by_depth.end_s, budget)]
 
 
 def _most_trees(c: Collective, trees: int) -> int:

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from ...bounds import bottleneck, tree_rates_within
 from ...bounds.exact import Arcs, near_first
-from ...model.arrays import Bool, Float64, Int32, Int64
-from ...model.collective import make_collective
+from ...model.arrays import Bool, Float64, Int32, Int64, Ragged
+from ...model.collective import Collective
 from ...model.errors import Unsupported
 from ...model.topology import Topology
 
@@ -64,12 +64,14 @@ def spreading(topology: Topology, ranks: Int32, shares: Float64, steps: float = 
 
 
 def _bottleneck_rate(topology: Topology, ranks: Int32, shares: Float64) -> float:
-    """Bytes/s of all roots together, which are one root or all ranks, by the bottleneck cut."""
-    roots = np.flatnonzero(shares)
-    kind, size = ("broadcast", 1 << 40) if len(roots) == 1 else ("allgather", len(ranks) << 40)
-    cut = bottleneck(topology, make_collective(kind, topology, size, ranks=ranks.tolist(), root=int(roots[0])))
+    """Bytes/s of all roots together, by the bottleneck cut."""
+    roots, count = np.flatnonzero(shares), len(ranks)
+    size = np.rint(shares[roots] / shares[roots].mean() * (1 << 40)).astype(np.int64)
+    every = Ragged.from_lengths(np.full(len(roots), count), np.tile(np.arange(count), len(roots)))
+    whole = int(size.sum())
+    cut = bottleneck(topology, Collective.uncut("remainder", ranks, whole, size, Ragged.single(roots), every))
     assert cut is not None
-    return float(size / cut.seconds)
+    return float(whole / cut.seconds)
 
 
 def whole_counts(topology: Topology, ranks: Int32, link_rate: Float64, root_rate: Float64) -> TreeCounts:

@@ -10,7 +10,8 @@ So there is a linear program over the shares of many trees,
     s + f + seconds of all trees whose windows there open no sooner than s and close no later than T - f <= T.
 
 T is the least time in which every link, considered alone, could carry its data. Few of these rows bind, so rows are
-added where a solution breaks them. (A row stays even if later shares leave its window empty.)
+added where a solution breaks them. A row stays even if later shares leave its window empty, so trees that take longer
+than T are left out before (:meth:`.latency.Pool.by_windows`).
 """
 
 from __future__ import annotations
@@ -44,6 +45,23 @@ TOLERANCE = 1e-3
 MOST_LINKS, LEAST_LOAD, MOST_OPENINGS = 64, 0.5, 16
 """Where time is only estimated: links that are looked at, the busiest ones; their least load, as a share of the highest
 one; and openings of windows of one link."""
+
+
+class Shares(NamedTuple):
+    """How much each tree should carry, in about ``SHARE_UNITS`` units.
+
+    Attributes:
+        end_s: when all is there, seconds.
+        price: float64[links], by how much of ``unit_s`` that would be later if each link carried the whole once more.
+        unit_s: seconds.
+        idle: int64[any], trees that carry nothing and make ``end_s`` late by the rows of their windows.
+    """
+
+    counts: list[int]
+    end_s: float
+    price: Float64
+    unit_s: float
+    idle: Int64
 
 
 class LinkUses(NamedTuple):
@@ -106,8 +124,8 @@ class LinkUses(NamedTuple):
 
 def counts_by_windows(
     uses: LinkUses, seconds: Float64, root: Int64 | int = 0, share: Float64 | float = 1.0
-) -> list[int] | None:
-    """How much each tree should carry, in about ``SHARE_UNITS`` units; None where numbers are too far apart to solve.
+) -> Shares | None:
+    """How much each tree should carry; None where numbers are too far apart to solve.
 
     Args:
         seconds: float64[links], for which each link would carry the whole.
@@ -133,7 +151,9 @@ def counts_by_windows(
     model.rows(np.size(share), share, share, (root, carried_by, 1.0))
     program = Growing(model)
     windows = [(of_link, float(uses.opens_s[of_link].min()), float(uses.closes_s[of_link].min())) for of_link in groups]
+    asked = list[tuple[Int64, float, float]]()
     while windows:
+        asked += windows
         rows = Model(model.column_count)
         for of_link, after, before in windows:
             inside = of_link[(uses.opens_s[of_link] >= after) & (uses.closes_s[of_link] >= before)]
@@ -147,7 +167,17 @@ def counts_by_windows(
         busy_s = x[carried_by[uses.tree]] * seconds[uses.link]
         windows = list(_broken(uses, groups, busy_s, float(x[end]) * unit * (1 + TOLERANCE)))
     counts: list[int] = np.floor(x[carried_by] / x[carried_by].sum() * SHARE_UNITS + 1e-6).astype(np.int64).tolist()
-    return counts
+    price, idle = np.zeros(len(seconds)), list[Int64]()
+    binds = np.maximum(program.duals[np.size(share) :], 0.0)
+    for k in np.flatnonzero(binds > 0).tolist():
+        of_link, after, before = asked[k]
+        inside = of_link[(uses.opens_s[of_link] >= after) & (uses.closes_s[of_link] >= before)]
+        if busy_s[inside].any():
+            price[uses.link[of_link[0]]] += binds[k]
+        else:
+            idle.append(uses.tree[inside])
+    empty = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *idle]))
+    return Shares(counts, float(x[end]) * unit, price * seconds / unit, unit, empty)
 
 
 def _broken(uses: LinkUses, groups: list[Int64], busy_s: Float64, end_s: float) -> Iterator[tuple[Int64, float, float]]:
@@ -180,8 +210,8 @@ def shares_by_windows(
     links = np.column_stack((edges.forth, edges.back)).ravel()
     uses = LinkUses.of(topology, forest, part_bytes)
     uses = uses._replace(link=np.argsort(links)[uses.link])
-    counts = counts_by_windows(uses, size_bytes / topology.bandwidth[links])
-    return None if counts is None else forest.divided(counts)
+    found = counts_by_windows(uses, size_bytes / topology.bandwidth[links])
+    return None if found is None else forest.divided(found.counts)
 
 
 @dataclass(frozen=True)
