@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from heldout_networks import KINDS
 from stretto.bounds import bounds
 from stretto.cli import app
 from stretto.model.chunks import cut, equal_parts
@@ -382,6 +383,18 @@ def test_a_plan_alike_for_all_ranks_that_is_far_from_a_loose_bound_is_not_enough
     bound_s = bounds(net, plan.workload)[0].seconds
     assert tried["symmetric"] > 4 * bound_s
     assert plan.meta["chosen"] == "hierarchical" and simulate(plan).completion_s < 2.5 * bound_s
+
+
+def test_a_plan_that_is_far_from_the_bound_is_not_enough_though_it_took_the_effort():
+    """103 GPUs in six datacenters: trees among all of them take most of the effort, and end 5.4 times as late as the
+    bound."""
+    net = KINDS["datacenters"](np.random.default_rng(784393))
+    work = Workload((make_collective("allreduce", net, 64_000_000),))
+    plan = run_planner("auto", net, work, effort="normal")
+    tried = {t["planner"]: t.get("completion_s") for t in plan.meta["tried"]}
+    bound_s = bounds(net, work)[0].seconds
+    assert tried["forest"] > 4 * bound_s
+    assert plan.meta["chosen"] == "by-sites" and simulate(plan).completion_s < 2.5 * bound_s
 
 
 def test_a_planner_leaves_the_others_that_lead_the_least_that_they_take_the_cheapest_first():

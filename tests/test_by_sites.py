@@ -19,7 +19,7 @@ from stretto.model.messages import message_count, messages_of
 from stretto.model.plan import COPY, REDUCE, Plan, make_plan
 from stretto.model.topology import ACCELERATOR, ROUTER, SWITCH, Topology, make_topology
 from stretto.planners import run_planner
-from stretto.planners.by_sites.contraction import Contraction, cut_alike
+from stretto.planners.by_sites.contraction import Contraction, cut_in_order
 from stretto.planners.by_sites.expansion import Expansion, Tree, binomial, star
 from stretto.planners.by_sites.messages import Messages
 from stretto.planners.by_sites.parts import Crossing
@@ -149,7 +149,8 @@ def test_no_plan_between_sites_is_followed_twice():
 
 def test_pieces_too_small_for_more_parts_are_left_whole():
     net = with_messages(KINDS_OF_NETWORKS["datacenters"](np.random.default_rng(401)), 20e-6)
-    assert planned(net, "allgather", 168, effort="normal").meta["parts"] == 1
+    plan = planned(net, "allgather", 168, effort="normal")
+    assert plan.workload.chunk_count == len(plan.workload.collectives[0].ranks)
 
 
 def test_the_cost_of_handling_is_measured_by_sites_of_ranks_that_receive():
@@ -203,7 +204,7 @@ def followed(
     c = make_collective(kind, topology, size)
     work, of = net.workload(c)
     crossing = Crossing.of(between(net.topology, work)).in_parts(parts)
-    fine, own = cut_alike(c, crossing.plan.workload.collectives[0], of)
+    fine, own = cut_in_order(c, crossing.plan.workload.collectives[0], of)
     plan = Expansion(net, topology, fine, crossing, own, ways_of(topology).one, tree).plan(several_chunks=True)[0]
     verdict = verify(plan)
     assert verdict.ok, verdict.finding
@@ -278,7 +279,10 @@ def test_what_a_door_sends_late_is_due_late(kind, monkeypatch):
     monkeypatch.setattr(Messages, "near", lambda *given, **named: due.append(named.get("due")) or near(*given, **named))
     plan = expanded("sites:3,4?message=20us", kind, 12_000_000, "scale-ccl", star, parts=4)
     brought = [each for each in due if each is not None]
-    assert len({at for at, _ in brought}) > 1 and {count for _, count in brought} == {3}, plan.meta
+    # of four pieces of a site each part is one, of a sum each part is of all
+    assert len({at for at, _ in brought}) > 1 and {count for _, count in brought} == {
+        3 if kind == "allreduce" else 1
+    }, plan.meta
 
 
 @pytest.mark.parametrize(("kind", "tree"), [*product(["allgather", "alltoall", "broadcast"], [star, binomial])])
@@ -318,10 +322,44 @@ def test_refuses(spec, kind, size, words):
 def test_refuses_chunks_that_pieces_of_ranks_are_too_small_for():
     net = load_topology("sites:3,4")
     between = Contraction.of(net, np.unique(net.sites, return_inverse=True)[1])
-    work, of = between.workload(make_collective("allgather", net, 12))
-    crossing = Crossing.of(run_planner("ring", between.topology, work)).in_parts(4)
+    work, of = between.workload(make_collective("allgather", net, 48))
+    crossing = Crossing.of(run_planner("ring", between.topology, work)).in_parts(8)
     with pytest.raises(Unsupported, match="too small for the chunks of the plan between sites"):
-        cut_alike(make_collective("allgather", net, 12), crossing.plan.workload.collectives[0], of)
+        cut_in_order(make_collective("allgather", net, 12), crossing.plan.workload.collectives[0], of)
+
+
+@pytest.mark.parametrize("kind", ["allgather", "alltoall"])
+def test_pieces_lie_in_chunks_between_sites_one_after_the_other(kind):
+    net = load_topology("sites:3,4")
+    between = Contraction.of(net, np.unique(net.sites, return_inverse=True)[1])
+    c = make_collective(kind, net, 144_000)
+    work, of = between.workload(c)
+    cut = Crossing.of(run_planner("paths" if kind == "alltoall" else "ring", between.topology, work)).in_parts(3)
+    (whole,) = cut.plan.workload.collectives
+    fine, own = cut_in_order(c, whole, of)
+    assert own.rows == whole.chunk_count
+    used = np.flatnonzero(own.lengths)
+    scale = fine.chunk_bytes[own.values].sum() / whole.chunk_bytes[used].sum()
+    for k in used:  # of a chunk with 4 / 3 or 16 / 3 pieces the first and the last may go on
+        pieces = fine.chunk_piece[own[k]]
+        assert fine.chunk_bytes[own[k]].sum() == pytest.approx(scale * whole.chunk_bytes[k], abs=1)
+        assert set(of[pieces]) == {whole.chunk_piece[k]}
+        assert len(pieces) <= (7 if kind == "alltoall" else 3)
+        assert (fine.chunk_bytes[own[k]] == c.piece_bytes[pieces])[1:-1].all()
+
+
+def test_chunks_of_a_message_that_costs_nothing_follow_each_other():
+    """Were they to share a link at equal rates, one might not fit beside the others by a rounding, and wait for all."""
+    net = load_topology("sites:2,4?message=0")
+    plan = planned(net, "allgather", 80_003)
+    site = np.array(net.sites)
+    between = site[plan.src] != site[plan.dst.values]
+    starts, ends = plan.start_s[between], plan.finish_s[between]
+    far = np.argmax(plan.topology.latency_s[plan.route.take(np.flatnonzero(between)).values.reshape(-1, 3)], axis=1)
+    link = plan.route.take(np.flatnonzero(between)).values.reshape(-1, 3)[np.arange(len(far)), far]
+    for each in np.unique(link):
+        order = np.argsort(starts[link == each])
+        assert (starts[link == each][order][1:] >= ends[link == each][order][:-1] - 1e-12).all()
 
 
 def test_refuses_to_copy_a_sum_that_is_not_whole():

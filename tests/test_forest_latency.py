@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
+from itertools import permutations, product
 
 import numpy as np
 import pytest
@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from networks import random_network, ring, star
 from stretto.bounds import bottleneck, bounds, tree_rates
-from stretto.model.collective import Workload, make_collective
+from stretto.model.arrays import Ragged
+from stretto.model.collective import Collective, Workload, make_collective
+from stretto.model.errors import Unsupported
 from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from stretto.planners import run_planner
 from stretto.planners.forest import kernel_arborescences as arborescences
@@ -145,6 +147,56 @@ def test_where_latency_counts_shares_are_those_that_end_soonest():
     first, second = counts_by_windows(uses, np.ones(2)).counts
     # ends: 0.2 + x = 0.7 + (1 - x), but the mean time through falls by 0.5 as x grows
     assert first / (first + second) == pytest.approx(0.75, abs=1e-3)
+
+
+def test_a_tree_that_takes_too_long_makes_nothing_late_once_it_is_left_out():
+    """The third tree carries nothing, but its link's window opens and closes late, so that the program ends late."""
+    opens_s, closes_s = np.array([0.1, 0.3, 2.0]), np.array([0.1, 0.4, 1.0])
+    uses = LinkUses(np.arange(3), np.arange(3), opens_s, closes_s)
+    found = counts_by_windows(uses, np.ones(3))
+    assert found.end_s == pytest.approx(3.0)
+    assert found.idle.tolist() == [2]
+    again = counts_by_windows(uses.among(np.array([0, 1])), np.ones(2))
+    assert again.end_s == pytest.approx(0.95, abs=1e-3)
+    assert again.idle.tolist() == []
+
+
+def test_forests_by_windows_use_far_links_as_long_as_these_can_carry_something():
+    """Three ranks, each two joined by 1 GB/s at once and 10 GB/s in 10 ms: of 60 MB two thirds come to each rank in
+    11.4 ms, in 20 ms by the near links alone."""
+    kinds, links = [ACCELERATOR] * 3, list[tuple[int, int, float, float]]()
+    for a, b in permutations(range(3), 2):
+        links += [(a, b, 10e9, 0.01), (a, len(kinds), 1e9, 0.0), (len(kinds), b, 1e9, 0.0)]
+        kinds.append(SWITCH)
+    net = make_topology("near and far", kinds, links)
+    work = Workload((make_collective("allgather", net, 60_000_000),))
+    bound_s = bounds(net, work)[0].seconds
+    assert bound_s == pytest.approx(0.04 / 22 + 20 / 22 * 0.01, rel=1e-3)
+    plan = run_planner("forest", net, work)
+    assert verify(plan).ok
+    assert simulate(plan).completion_s <= 1.1 * bound_s
+
+
+@pytest.mark.parametrize("sizes", [[9, 3, 6, 2], [1_000_000, 0, 3_000_000, 500_000]])
+def test_trees_carry_pieces_of_unlike_sizes_at_the_rate_of_the_bottleneck(sizes):
+    """As of sites with unlike numbers of ranks. Ranks of a star receive what they lack at 1 byte/ns."""
+    net, pieces = star(4), [(k, size) for k, size in enumerate(sizes) if size]
+    holders, size = Ragged.single(np.array([k for k, _ in pieces])), np.array([n for _, n in pieces], dtype=np.int64)
+    every = Ragged.from_lengths(np.full(len(pieces), 4), np.tile(np.arange(4), len(pieces)))
+    c = Collective.uncut("remainder", np.arange(4, dtype=np.int32), int(size.sum()), size, holders, every)
+    plan = run_planner("forest", net, Workload((c,)))
+    assert verify(plan).ok
+    if sum(sizes) > 1000:
+        assert simulate(plan).completion_s <= 1.02 * bounds(net, Workload((c,)))[0].seconds
+
+
+def test_trees_refuse_pieces_that_not_all_ranks_want():
+    c = Collective.uncut(
+        "remainder", np.arange(3, dtype=np.int32), 90, np.array([90]), Ragged.single(np.array([0])),
+        Ragged.single(np.array([1])),
+    )  # fmt: skip
+    with pytest.raises(Unsupported, match="its trees reach all ranks"):
+        run_planner("forest", star(3), Workload((c,)))
 
 
 def test_shallow_trees_are_chosen_where_latency_counts():

@@ -84,6 +84,10 @@ class Budget:
         """At most this many steps of what is left of this budget."""
         return Budget(max(0.0, min(steps, self.left)), self.costs, self.stop, parent=self, beyond=self.beyond)
 
+    def at_least(self, steps: float) -> Budget:
+        """This many steps, of what is left as far as that goes: for work that is done though they may not be left."""
+        return Budget(max(0.0, steps), self.costs, self.stop, parent=self, beyond=self.beyond)
+
     def apart(self) -> Budget:
         """As many steps as are left, which are not taken from this budget."""
         return Budget(self.left, self.costs, self.stop, beyond=self.beyond)

@@ -93,7 +93,8 @@ def auto(request: Request) -> Plan:
             answers.append(Answer(turn.name, refusal=Unsupported(NO_EFFORT)))
             continue
         request.tell(number, len(turns), turn.name)
-        share = budget.within(turn.part(budget.left, turns[number + 1 :]))
+        part = turn.part(budget.left, turns[number + 1 :])
+        share = budget.at_least(turn.steps) if due and best is not None and turn.steps > part else budget.within(part)
         if led:  # then no work is done that cannot be divided and takes longer than all the effort
             share.beyond = 1.0
         own = replace(request, budget=share, progress=None)

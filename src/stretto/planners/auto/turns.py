@@ -50,9 +50,6 @@ DUE_TIMES = 12.0
 """Times the effort up to which a leading planner is asked though others have made plans, if none of these suffices and
 the best one is far from the lower bound; fewer where it is nearer, but all of the effort."""
 
-FEW_MESSAGES = 4
-"""Number of the place, of those in :meth:`Case.turns`, of leading planners that send few messages."""
-
 OVER_BUDGET = 150.0
 """Times the effort from which a planner is asked only if no other has made a plan."""
 
@@ -176,9 +173,8 @@ class Case:
         # where latency or messages decide, searches may find what plans alike for all ranks are not
         fits = self.wide and not (rooted and messages_cost(self.request.topology))
         suffices = leads and (fits or not candidate.by_ranks)
-        far_s = self.far * self.bound_s if candidate.by_ranks else inf
-        number = places.index(True)
-        place = (number, candidate.counts and number != FEW_MESSAGES, steps, entry.name)
+        far_s = (self.far if candidate.by_ranks else FAR_IN_MESSAGES) * self.bound_s
+        place = (places.index(True), candidate.counts, steps, entry.name)
         # what fills links is not worth more than the effort where bandwidth does not decide
-        most = self.budget.steps if candidate.fills_links and not (self.wide or candidate.few_messages) else inf
+        most = self.budget.steps if candidate.fills_links and not self.wide else inf
         return Turn(entry.name, steps, most, leads, suffices, far_s, entry.cuts, share, place)

@@ -91,14 +91,7 @@ def _steps(request: Request) -> float:
     messages=True,
     cuts=True,
     serves=_refusal,
-    auto=Candidate(
-        _steps,
-        counts=True,
-        leads=True,
-        fills_links=True,
-        few_messages=True,
-        asked=lambda r: are_far_apart(r.topology, r.workload),
-    ),
+    auto=Candidate(_steps, leads=True, few_messages=True, asked=lambda r: are_far_apart(r.topology, r.workload)),
 )
 def by_sites(request: Request, *, planner: str = "auto") -> Plan:
     """Plans between sites, each as if it were one accelerator, then inside them.
@@ -182,6 +175,8 @@ def _plans(label: Int64, request: Request, planner: str) -> list[Plan]:
             if 2 * MESSAGE_STEPS * message_count(plans[-1]) > budget.left or smallest < parts:
                 break
             plans.append(made(crossing, parts, star))
+    if len(plans) > 1 and completion_s(plans[-1]) > (1 - GAIN) * completion_s(plans[-2]):
+        plans.pop()  # of as many transfers, perhaps, but in more messages
     fewest = best(plans)
     if MESSAGE_STEPS * message_count(fewest) <= budget.left:
         with suppress(StrettoError):

@@ -53,7 +53,7 @@ SHARES_OF_TIME = 1.0, 0.9, 0.75, 0.6
 """Of the time that a linear program says, how long a part may travel through a tree."""
 
 SOONER = 1.01
-"""Times by which a linear program must end sooner for trees that take longer to be left out once more."""
+"""Times by which a linear program must end sooner for what is changed to count."""
 
 
 class Choice(NamedTuple):
@@ -166,7 +166,7 @@ class Pool:
                 grown = trees_at(net, self.collective, roots, part_bytes, price, lengths)
                 trees = trees if grown is None else Forest.concatenate([trees, grown])
             pool = replace(pool, trees=trees)
-        forests = list[Forest]()
+        forests, last_s = list[Forest](), 0.0
         for share in SHARES_OF_TIME:
             asked = pool._within(net, part_bytes, share * end_s, budget)
             if asked is None:
@@ -174,7 +174,10 @@ class Pool:
             trees, found = asked
             group = trees.up.root.tolist() if self.root_share is not None else [0] * len(trees.share)
             kept = np.array(sorted(largest(found.counts, group, self._most_of(parts))))
+            if found.end_s <= SOONER * last_s:
+                forests.pop()  # these end as soon and take less long
             forests.append(trees.take(kept).divided(np.array(found.counts)[kept].tolist(), self.root_share))
+            last_s = found.end_s
         return forests
 
     def _within(self, net: Topology, part_bytes: float, most_s: float, budget: Budget) -> tuple[Forest, Shares] | None:

@@ -69,8 +69,8 @@ def _serves(topology: Topology, workload: Workload) -> str | None:
         return "its trees are of links, not of optical planes"
     if workload.chunk_reduces.any() and (topology.forwarding != topology.kind).any():
         return "routers that store end its trees, and cannot sum"
-    rest = [c for c in workload.collectives if c.kind == "remainder"]
-    if any((c.holders.lengths > 1).any() or (c.wanted.lengths < len(c.ranks)).any() for c in rest):
+    copied = [c for c in workload.collectives if not c.reduces]
+    if any((c.holders.lengths > 1).any() or (c.wanted.lengths < len(c.ranks)).any() for c in copied):
         return "its trees reach all ranks"
     return None
 

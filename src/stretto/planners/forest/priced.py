@@ -95,7 +95,7 @@ def trees_at(
     prices_s: Sequence[float],
 ) -> Forest | None:
     """For each root and each price of length the tree of least price, of equal shares; None as for
-    :func:`priced_trees`.
+    :func:`priced_trees`, and where links cost nothing.
 
     Args:
         price: float64[links], what it costs that a link carries a tree; infinite where none should.
@@ -106,7 +106,10 @@ def trees_at(
         return None
     price = price[ground.used]
     finite = np.isfinite(price)
-    price = np.maximum(price, LEAST_PRICE * price[finite].max())
+    highest = price[finite].max(initial=0.0)
+    if not highest:
+        return None
+    price = np.maximum(price, LEAST_PRICE * highest)
     price[~finite] = price[finite].sum() * len(price)
     chosen = ground.places(roots)
     grown = [ground.grown(chosen, price, each / price.min(), 0.0) for each in prices_s]
