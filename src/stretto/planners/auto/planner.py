@@ -94,7 +94,9 @@ def auto(request: Request) -> Plan:
             continue
         request.tell(number, len(turns), turn.name)
         part = turn.part(budget.left, turns[number + 1 :])
-        share = budget.at_least(turn.steps) if due and best is not None and turn.steps > part else budget.within(part)
+        share = budget.within(part)
+        if due and best is not None:  # what is there is far from the bound, and much of the effort may be spent
+            share = budget.at_least(max(turn.again, part))
         if led:  # then no work is done that cannot be divided and takes longer than all the effort
             share.beyond = 1.0
         own = replace(request, budget=share, progress=None)

@@ -28,8 +28,8 @@ NEAR = 1.005
 FAR, FAR_IN_MESSAGES, BYTES_ALONE = 1.1, 2.0, 0.9
 """A plan is far from the lower bound that takes more than ``FAR`` times it where the bound is tight: where bandwidth
 decides, and at least ``BYTES_ALONE`` of a message's time is that of its bytes; elsewhere ``FAR_IN_MESSAGES`` times. A
-plan that is alike for all ranks suffices if it is not far. AllGather of 1 GB on trn2:4 ends at 1.02 of the bound by
-``forest``, by ``symmetric`` at 1.12 (benchmarks/heldout.py -t trn2:4)."""
+plan that is alike for all ranks suffices if it is not far, any other up to ``FAR_IN_MESSAGES``. AllGather of 1 GB on
+trn2:4 ends at 1.02 of the bound by ``forest``, by ``symmetric`` at 1.12 (benchmarks/heldout.py -t trn2:4)."""
 
 EARLY_SHARE = 0.1
 """Share of the effort, of "normal" at most, up to which a planner takes little. On seed 0 0.2 is as good
@@ -41,7 +41,9 @@ benchmarks/sweep.py 0.2 to 0.8 differ by less than 0.1 %."""
 
 SPLIT_SHARE, FILLING_SHARE = 0.5, 0.75
 """Share of what is left that a search may spend while another leading planner follows for which the rest is enough; the
-second is of planners that fill links: with 0.5 AllReduce on mesh:8x8 ends at 1.05 of the bound instead of 1.03."""
+second is of planners that fill links: with 0.5 AllReduce on mesh:8x8 ends at 1.05 of the bound instead of 1.03. The
+first is also the least share of all effort for one that is asked since the best plan is far from the bound and that
+does not search while its budget lasts."""
 
 KEPT_SHARE = 0.25
 """Share of what is left up to which other leading planners keep the least that they take, the cheapest first."""
@@ -67,6 +69,7 @@ class Turn:
     cuts: bool  # whether it cuts pieces as it needs
     share: float  # of the effort that is left it spends no more while another one that leads follows
     place: tuple[object, ...]
+    again: float = 0.0  # the steps that it has at least if it is asked since the best plan is far from the bound
 
     def part(self, left: float, later: Sequence[Turn]) -> float:
         """How many steps of those that are left the candidate may spend while others follow."""
@@ -177,4 +180,5 @@ class Case:
         place = (places.index(True), candidate.counts, steps, entry.name)
         # what fills links is not worth more than the effort where bandwidth does not decide
         most = self.budget.steps if candidate.fills_links and not self.wide else inf
-        return Turn(entry.name, steps, most, leads, suffices, far_s, entry.cuts, share, place)
+        again = 0.0 if candidate.counts else max(steps, SPLIT_SHARE * self.budget.steps)
+        return Turn(entry.name, steps, most, leads, suffices, far_s, entry.cuts, share, place, again)
