@@ -78,6 +78,15 @@ def partial_sums(net: Topology, size: int, chunks: int = 1, nodes: list[int] | N
     return cut(Collective.uncut("partial-sums", ranks, size, sizes, Ragged.of(holders), Ragged.of(wanted)), chunks)
 
 
+def unlike_pieces(net: Topology, size: int, chunks: int = 1, nodes: list[int] | None = None) -> Collective:
+    """A piece of each rank but the second, the larger the later the rank, which all ranks want."""
+    ranks = np.array(net.accelerators if nodes is None else nodes, dtype=np.int32)
+    n, holders = len(ranks), np.delete(np.arange(len(ranks)), 1)
+    sizes = np.diff(np.cumsum(np.append(0, 1 + holders)) * size // int((1 + holders).sum()))
+    every = Ragged.from_lengths(np.full(n - 1, n), np.tile(np.arange(n), n - 1))
+    return cut(Collective.uncut("remainder", ranks, size, sizes, Ragged.single(holders), every), chunks)
+
+
 def soonest_broadcast_s(ranks: int, hop_s: float, gap_s: float) -> float:
     """Karp, Sahay, Santos and Schauser, SPAA 1993: each node that has the message sends it on every ``gap_s``."""
     free_s, came_s = [0.0], 0.0

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import examples
-from networks import chassis, partial_sums, random_network, ring, star
+from networks import chassis, partial_sums, random_network, ring, star, unlike_pieces
 from stretto.bounds import bounds
 from stretto.formats.native import read_plan, write_plan
 from stretto.model.collective import Workload, make_collective
@@ -95,6 +95,8 @@ def work(
         return Workload((alltoallv(net, uneven(len(net.accelerators), size), ranks=nodes, chunks=chunks),))
     if kind == "partial-sums":
         return Workload((partial_sums(net, size, chunks, nodes),))
+    if kind == "remainder":
+        return Workload((unlike_pieces(net, size, chunks, nodes),))
     receivers = range(1, len(net.accelerators), 2) if kind == "multicast" else None
     return Workload((make_collective(kind, net, size, chunks=chunks, root=root, receivers=receivers),))
 

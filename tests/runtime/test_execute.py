@@ -19,7 +19,7 @@ import stretto
 from examples import examples
 from flows import over_routers
 from meshes import Threads, wrong
-from networks import partial_sums, random_network, ring
+from networks import partial_sums, random_network, ring, unlike_pieces
 from stretto.lower import MOST_SUBFLOWS, lower, subflows
 from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
@@ -68,6 +68,8 @@ def random_plan(rng: random.Random) -> Plan | None:
         c = alltoallv(net, matrix, chunks=chunks)
     elif kind == "partial-sums":
         c = partial_sums(net, size, chunks)
+    elif kind == "remainder":
+        c = unlike_pieces(net, max(size, 10 * ranks**2), chunks)
     else:
         c = make_collective(kind, net, size, root=root, receivers=receivers, chunks=chunks)
     try:
