@@ -177,17 +177,33 @@ def test_forests_by_windows_use_far_links_as_long_as_these_can_carry_something()
     assert simulate(plan).completion_s <= 1.1 * bound_s
 
 
+def unlike_pieces(sizes: list[int]) -> Collective:
+    """An AllGather of pieces of these sizes, of ranks that have a piece."""
+    holders, size = np.flatnonzero(sizes), np.array([size for size in sizes if size], dtype=np.int64)
+    ranks, count = np.arange(len(sizes), dtype=np.int32), len(size)
+    every = Ragged.from_lengths(np.full(count, len(ranks)), np.tile(ranks, count))
+    return Collective.uncut("remainder", ranks, int(size.sum()), size, Ragged.single(holders), every)
+
+
 @pytest.mark.parametrize("sizes", [[9, 3, 6, 2], [1_000_000, 0, 3_000_000, 500_000]])
 def test_trees_carry_pieces_of_unlike_sizes_at_the_rate_of_the_bottleneck(sizes):
     """As of sites with unlike numbers of ranks. Ranks of a star receive what they lack at 1 byte/ns."""
-    net, pieces = star(4), [(k, size) for k, size in enumerate(sizes) if size]
-    holders, size = Ragged.single(np.array([k for k, _ in pieces])), np.array([n for _, n in pieces], dtype=np.int64)
-    every = Ragged.from_lengths(np.full(len(pieces), 4), np.tile(np.arange(4), len(pieces)))
-    c = Collective.uncut("remainder", np.arange(4, dtype=np.int32), int(size.sum()), size, holders, every)
+    net, c = star(4), unlike_pieces(sizes)
     plan = run_planner("forest", net, Workload((c,)))
     assert verify(plan).ok
     if sum(sizes) > 1000:
         assert simulate(plan).completion_s <= 1.02 * bounds(net, Workload((c,)))[0].seconds
+
+
+@pytest.mark.parametrize("message_s", [0.0, 1e-5])
+@pytest.mark.parametrize("small", [20, 100])
+def test_a_rank_with_little_of_the_data_has_a_tree_where_latency_counts(small, message_s):
+    """Of 4,096 units of the data it has less than one."""
+    net = replace(ring(4, latency_s=1e-3), message_s=np.full(8, message_s))
+    work = Workload((unlike_pieces([1_000_000, small, 2 * small, small]),))
+    plan = run_planner("forest", net, work)
+    assert verify(plan).ok
+    assert simulate(plan).completion_s <= 1.1 * bounds(net, work)[0].seconds
 
 
 def test_trees_refuse_pieces_that_not_all_ranks_want():

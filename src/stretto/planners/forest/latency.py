@@ -229,11 +229,13 @@ class Pool:
             groups = [(np.flatnonzero(trees.up.root == v), float(s)) for v, s in (self.root_share or {}).items()]
             rates = fastest_rates(len(rows), tree, link, net.bandwidth, groups)
             group = [0] * len(rows) if self.root_share is None else trees.up.root.tolist()
-            kept = np.array([k for k in sorted(largest(rates.tolist(), group, most)) if rates[k] > 0.5 / SHARE_UNITS])
-            if len(kept) == (rates > 0.5 / SHARE_UNITS).sum():
+            carries = rates > 0.5 / SHARE_UNITS
+            carries[largest(rates.tolist(), group, 1)] = True  # roots with little data have a tree, too
+            kept = np.array([k for k in sorted(largest(rates.tolist(), group, most)) if carries[k]])
+            if len(kept) == carries.sum():
                 break
             rows = rows[kept]
-        forest = self._forest(rows[kept], np.ceil(rates[kept] * SHARE_UNITS).astype(np.int64))
+        forest = self._forest(rows[kept], np.ceil(np.maximum(rates[kept] * SHARE_UNITS, 1.0)).astype(np.int64))
         return forest.seconds_per_byte(net) * self.collective.size_bytes, forest
 
     def _most_of(self, parts: float) -> int:

@@ -26,6 +26,7 @@ import numpy as np
 from ...model.arrays import Bool, Float64, Int64
 from ...model.topology import Topology
 from ...schedule.trees import Trees, depths
+from .division import largest
 from .forest import Forest
 from .meeting import UndirectedEdges
 
@@ -166,7 +167,10 @@ def counts_by_windows(
         x = np.maximum(solution, 0.0)
         busy_s = x[carried_by[uses.tree]] * seconds[uses.link]
         windows = list(_broken(uses, groups, busy_s, float(x[end]) * unit * (1 + TOLERANCE)))
-    counts: list[int] = np.floor(x[carried_by] / x[carried_by].sum() * SHARE_UNITS + 1e-6).astype(np.int64).tolist()
+    counts = np.floor(x[carried_by] / x[carried_by].sum() * SHARE_UNITS + 1e-6).astype(np.int64)
+    roots = np.broadcast_to(root, len(through)).tolist()
+    most = largest(x[carried_by].tolist(), roots, 1)
+    counts[most] = np.maximum(counts[most], 1)  # roots with little data have a tree, too
     price, idle = np.zeros(len(seconds)), list[Int64]()
     binds = np.maximum(program.duals[np.size(share) :], 0.0)
     for k in np.flatnonzero(binds > 0).tolist():
@@ -177,7 +181,7 @@ def counts_by_windows(
         else:
             idle.append(uses.tree[inside])
     empty = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *idle]))
-    return Shares(counts, float(x[end]) * unit, price * seconds / unit, unit, empty)
+    return Shares(counts.tolist(), float(x[end]) * unit, price * seconds / unit, unit, empty)
 
 
 def _broken(uses: LinkUses, groups: list[Int64], busy_s: Float64, end_s: float) -> Iterator[tuple[Int64, float, float]]:
