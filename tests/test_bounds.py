@@ -22,7 +22,7 @@ from stretto.bounds import (
     check_reach,
     reach_bound,
 )
-from stretto.bounds.candidates import candidate_cuts, clusters
+from stretto.bounds.candidates import candidate_cuts, clusters, narrowed_by_time
 from stretto.bounds.latency import distances
 from stretto.bounds.messages import without_messages
 from stretto.model.arrays import Ragged
@@ -266,21 +266,33 @@ def near_and_far(ranks: int) -> Topology:
     """Ranks behind ports of 5 GB/s of routers, of which each two are joined by 1 GB/s at once and 10 GB/s in 10 ms."""
     kinds = [ACCELERATOR] * ranks + [ROUTER] * ranks
     links = [link for v in range(ranks) for link in ((v, ranks + v, 5e9, 0.0), (ranks + v, v, 5e9, 0.0))]
-    for a, b in itertools.permutations(range(ranks, 2 * ranks), 2):
-        links += [(a, b, 10e9, 0.01), (a, len(kinds), 1e9, 0.0), (len(kinds), b, 1e9, 0.0)]
+    for a, b in itertools.combinations(range(ranks, 2 * ranks), 2):
+        between = [(a, b, 10e9, 0.01), (a, len(kinds), 1e9, 0.0), (len(kinds), b, 1e9, 0.0)]
+        links += [*between, *((head, tail, *rest) for tail, head, *rest in between)]
         kinds.append(SWITCH)
     return make_topology("near and far", kinds, links)
 
 
+@pytest.mark.parametrize("start_s", [0.0, 1.0])
 @pytest.mark.parametrize(("size", "seconds"), [(8_000_000, 0.008), (20_000_000, 0.12 / 11)])
-def test_a_cut_is_sought_where_links_bring_little_in_time(size, seconds):
+def test_a_cut_is_sought_where_links_bring_little_in_time(size, seconds, start_s):
     """The port of 5 GB/s is the narrowest cut, but the far link brings nothing for 10 ms."""
-    assert best(near_and_far(2), "broadcast", size) == pytest.approx(seconds)
+    assert best(near_and_far(2), "broadcast", size, start_s=start_s) == pytest.approx(start_s + seconds)
 
 
-def test_parts_have_their_switches_where_links_bring_little_in_time():
+@pytest.mark.parametrize("start_s", [0.0, 1.0])
+def test_parts_have_their_switches_where_links_bring_little_in_time(start_s):
     """Three parts receive 9 MB four times over 6 GB/s in all in the first 10 ms; their ports have 15 GB/s."""
-    assert best(near_and_far(3), "allreduce", 9_000_000) == pytest.approx(0.006)
+    assert best(near_and_far(3), "allreduce", 9_000_000, start_s=start_s) == pytest.approx(start_s + 0.006)
+
+
+def test_a_link_is_narrowed_by_the_time_for_the_way_to_it_and_from_it():
+    columns = [(0, 2, 1e9, 1.0), (2, 1, 1e9, 2.0), (1, 3, 1e9, 0.0), (3, 0, 1e9, 0.5)]
+    net = make_topology("forth and back", [ACCELERATOR] * 2 + [ROUTER] * 2, columns)
+    near, bandwidth = distances(net, 0.0), 1e9 * np.array([0.7, 0.7, 0.95, 0.95])
+    assert narrowed_by_time(net, near, 10.0).bandwidth == pytest.approx(bandwidth)
+    assert narrowed_by_time(net, near, 1e4) is None  # all links bring about as much as ever
+    assert narrowed_by_time(net, near, 0.0) is None
 
 
 def test_chunks_that_enter_a_set_by_a_switch_are_not_stored_there():

@@ -175,7 +175,8 @@ def partitions(topology: Topology, ranks: Int32, alone: bool = False) -> list[Bo
     """
     left = float(MOST_STEPS)
     found = []
-    for label in [np.arange(len(ranks))] * alone + _groups(topology, ranks):
+    # among many ranks what is left is enough for sites and servers alone
+    for label in _groups(topology, ranks) + [np.arange(len(ranks))] * alone:
         search = _Search(topology, ranks, label)
         left -= search.steps
         if left >= 0:
