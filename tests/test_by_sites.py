@@ -13,7 +13,7 @@ import pytest
 from heldout_networks import KINDS as KINDS_OF_NETWORKS
 from stretto.bounds import bounds
 from stretto.model.arrays import Ragged
-from stretto.model.collective import Workload, make_collective
+from stretto.model.collective import Collective, Workload, make_collective
 from stretto.model.errors import InputError, Unsupported
 from stretto.model.messages import message_count, messages_of
 from stretto.model.plan import COPY, REDUCE, Plan, make_plan
@@ -360,6 +360,21 @@ def test_chunks_of_a_message_that_costs_nothing_follow_each_other():
     for each in np.unique(link):
         order = np.argsort(starts[link == each])
         assert (starts[link == each][order][1:] >= ends[link == each][order][:-1] - 1e-12).all()
+
+
+@pytest.mark.parametrize(("message_s", "several_chunks"), [(0.0, True), (20e-6, False), (20e-6, True)])
+def test_chunks_of_a_message_take_its_time_one_after_the_other_unless_they_go_together(message_s, several_chunks):
+    """Of 100, 200 and 300 bytes, in the 6 s that begin with second 1."""
+    net = make_topology("pair", [ACCELERATOR] * 2, [(0, 1, 1e9, 0.0)], message_s=[message_s])
+    ends = Ragged.single(np.zeros(3, dtype=np.int64)), Ragged.single(np.ones(3, dtype=np.int64))
+    c = Collective.uncut("remainder", np.arange(2, dtype=np.int32), 600, np.array([100, 200, 300]), *ends)
+    messages = Messages(net, c, ways_of(net).one)
+    messages.send(np.arange(3), 0, [1], [0], COPY, [], between=(1.0, 6.0))
+    plan, start_s, seconds = messages.plan(several_chunks)
+    together = message_s > 0 and several_chunks
+    assert message_count(plan) == (1 if together else 3)
+    assert start_s == pytest.approx([1, 1, 1] if together else [1, 2, 4])
+    assert seconds == pytest.approx([6, 6, 6] if together else [1, 2, 3])
 
 
 def test_refuses_to_copy_a_sum_that_is_not_whole():
