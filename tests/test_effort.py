@@ -33,9 +33,17 @@ def test_a_part_of_a_budget_spends_on_the_whole():
     assert (work.left, half.left, whole.left) == (20.0, 20.0, 70.0)
 
 
+def test_work_that_is_done_all_the_same_may_take_more_than_is_left():
+    whole = Budget(100.0)
+    whole.charge(90.0)
+    part = whole.at_least(50.0)
+    part.charge(30.0)
+    assert (part.left, whole.left, whole.spent, part.most) == (20.0, 0.0, 120.0, 100.0)
+
+
 def test_nothing_is_left_once_the_net_has_fired():
     budget = Budget(100.0, {"match": 1.0}, Stop(0.0))
-    assert budget.left == 0.0
+    assert budget.left == budget.at_least(50.0).left == 0.0
     assert not budget.allows(match=1)
     assert budget.stop.used
 

@@ -85,7 +85,7 @@ class Budget:
         return Budget(max(0.0, min(steps, self.left)), self.costs, self.stop, parent=self, beyond=self.beyond)
 
     def at_least(self, steps: float) -> Budget:
-        """This many steps, of what is left as far as that goes: for work that is done though they may not be left."""
+        """This many steps, even if fewer are left: for work that is done all the same. It is counted here, too."""
         return Budget(max(0.0, steps), self.costs, self.stop, parent=self, beyond=self.beyond)
 
     def apart(self) -> Budget:
