@@ -191,7 +191,7 @@ def run(words: str, patch) -> str:
                 "counting the trees that fill the links (",
                 "packing trees (0/",
                 "growing trees for numbers of parts (",
-                "a plan of 16 parts (1/9, ",
+                "a plan of 16 parts (1/10, ",
                 "plans of more parts (",
             ],
         ),
