@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from itertools import permutations, product
 
 import numpy as np
@@ -177,6 +178,31 @@ def test_forests_by_windows_use_far_links_as_long_as_these_can_carry_something()
     assert simulate(plan).completion_s <= 1.1 * bound_s
 
 
+def test_forests_by_windows_have_trees_by_prices_and_none_that_makes_them_late():
+    """Eight ranks joined by links that are narrow and near or wide and far. Without trees by prices this takes 8 %
+    longer, with trees that carry nothing and make the linear program late 26 %."""
+    near = {(1e9, 1e-5): [(2, 3), (6, 7)], (1e9, 1e-4): [(0, 1), (1, 2), (1, 6), (3, 5), (4, 6), (5, 6)]}
+    near |= {(2e9, 1e-5): [(0, 5), (4, 5)], (2e9, 1e-4): [(2, 4), (3, 4)]}
+    far = {2e-3: [(0, 2), (1, 3), (1, 7), (3, 7)], 5e-3: [(2, 6)], 1e-2: [(0, 3), (3, 6), (4, 7)]}
+    joined = [*near.items(), *(((10e9, latency_s), pairs) for latency_s, pairs in far.items())]
+    links = sorted((*ends, *link) for link, pairs in joined for a, b in pairs for ends in ((a, b), (b, a)))
+    net = make_topology("near and far", [ACCELERATOR] * 8, links)
+    work = Workload((make_collective("allgather", net, 30_000_000),))
+    plan = run_planner("forest", net, work, effort="quick")
+    assert verify(plan).ok
+    assert simulate(plan).completion_s <= 1.05 * bounds(net, work)[0].seconds
+
+
+def test_a_forest_has_the_shares_of_the_pieces():
+    (forest, *_) = forests_of(star(4), unlike_pieces([9_000, 3_000, 6_000, 2_000]), 1000)
+    assert forest.root_share == {0: Fraction(9, 20), 1: Fraction(3, 20), 2: Fraction(6, 20), 3: Fraction(2, 20)}
+
+
+def test_trees_refuse_a_rank_that_has_too_little_of_the_data():
+    with pytest.raises(Unsupported, match="some ranks have too little of the data"):
+        run_planner("forest", star(4), Workload((unlike_pieces([10**13, 1, 10**9, 5]),)))
+
+
 def unlike_pieces(sizes: list[int]) -> Collective:
     """An AllGather of pieces of these sizes, of ranks that have a piece."""
     holders, size = np.flatnonzero(sizes), np.array([size for size in sizes if size], dtype=np.int64)
@@ -206,11 +232,11 @@ def test_a_rank_with_little_of_the_data_has_a_tree_where_latency_counts(small, m
     assert simulate(plan).completion_s <= 1.1 * bounds(net, work)[0].seconds
 
 
-def test_trees_refuse_pieces_that_not_all_ranks_want():
+@pytest.mark.parametrize(("holders", "wanted"), [([0], [1]), ([0, 1], [0, 1, 2])])
+def test_trees_refuse_pieces_that_not_all_ranks_want_or_several_hold(holders, wanted):
     c = Collective.uncut(
-        "remainder", np.arange(3, dtype=np.int32), 90, np.array([90]), Ragged.single(np.array([0])),
-        Ragged.single(np.array([1])),
-    )  # fmt: skip
+        "remainder", np.arange(3, dtype=np.int32), 90, np.array([90]), Ragged.of([holders]), Ragged.of([wanted])
+    )
     with pytest.raises(Unsupported, match="its trees reach all ranks"):
         run_planner("forest", star(3), Workload((c,)))
 
