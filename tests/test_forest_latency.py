@@ -16,6 +16,7 @@ from stretto.bounds import bottleneck, bounds, tree_rates
 from stretto.model.arrays import Ragged
 from stretto.model.collective import Collective, Workload, make_collective
 from stretto.model.errors import Unsupported
+from stretto.model.stop import Stop
 from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from stretto.planners import run_planner
 from stretto.planners.forest import kernel_arborescences as arborescences
@@ -289,6 +290,14 @@ def test_trees_that_carry_less_than_a_part_are_left_out_of_one_forest(kind):
             assert whole.root_share == first.forest.root_share
         assert any(other.forest.share == whole.share for other in others)
     assert left_out
+
+
+def test_no_linear_program_is_solved_once_the_net_has_fired():
+    net = ring(6, latency_s=1e-3)
+    c = make_collective("allgather", net, 600_000)
+    pool = Pool.grown(net, c, forests_of(net, c, 150_000), 1000.0, 16)
+    budgets = [Budget(stop=stop).with_costs({"rates": 1.0}) for stop in (Stop(), Stop(0.0))]
+    assert [len(pool.by_windows(600, 1.0, budget)) > 0 for budget in budgets] == [True, False]
 
 
 @pytest.mark.parametrize("kind", ["allgather", "reducescatter"])

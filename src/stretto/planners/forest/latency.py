@@ -182,7 +182,9 @@ class Pool:
 
     def _within(self, net: Topology, part_bytes: float, most_s: float, budget: Budget) -> tuple[Forest, Shares] | None:
         """The trees through which a part takes at most some time, and their shares by windows; None where a root has no
-        such tree, or no shares are found."""
+        such tree, no shares are found, or the net has fired."""
+        if budget.stop.fired:
+            return None
         uses = LinkUses.of(net, self.trees, part_bytes)
         through_s = uses.through_s
         rows = np.flatnonzero(through_s <= most_s)
