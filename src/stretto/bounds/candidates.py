@@ -32,7 +32,8 @@ MOST_TURNS, LATER = 3, 1.001
 """Times that sets are sought again by the best bound so far, and times by which that must have raised it before."""
 
 UNEVEN, LEAST_LEFT = 1.01, 1e-6
-"""Times the share of its time that one link must have for sets to be sought again; and the least share of any link."""
+"""Ratio of the largest to the least share of the time that links have, from which sets are sought again; and the least
+share that a link counts with."""
 
 
 def narrowed_by_time(topology: Topology, near: Float64, end_s: float) -> Topology | None:

@@ -75,7 +75,7 @@ class Contraction:
         return cls(made, kept, links, site)
 
     def handled(self, c: Collective) -> Topology:
-        """The network of sites where each message costs something: for plans of fewer chunks, if messages are free."""
+        """The network of sites, where messages cost something even if they are free: for plans of few chunks."""
         net = self.topology
         into = np.bincount(net.dst, net.bandwidth, minlength=net.node_count)[np.unique(self.site[c.ranks])]
         if net.message_s.any() or not into.any():

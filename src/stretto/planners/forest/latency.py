@@ -27,7 +27,7 @@ from ...schedule.cutting import powers_up_to
 from ...schedule.effort import Budget
 from .division import SHARE_UNITS, divide_data, fastest_rates, largest
 from .forest import Forest
-from .priced import priced_trees, trees_at
+from .priced import PRICING_STEPS, priced_trees, pricing_work, trees_at
 from .windows import LinkUses, Shares, counts_by_windows
 
 LENGTH_PRICES = (3.0, 100.0, 1e5)
@@ -43,8 +43,11 @@ SHALLOWEST, DEEPER, LIMITS = 1.02, 1.17, 9
 
 
 LENGTHS = 0.03, 0.3, 3.0
-"""What the length of links costs where trees are grown by the prices of a linear program: that of all links together
-for each of these times the time in which a tree could carry all data."""
+"""What length costs where trees are grown by the prices of a linear program. The prices of all links together are 1;
+length costs each of these for the time in which the quickest tree would carry all data."""
+
+PROGRAM_TIMES = 3.0
+"""Times what a use of a link by a tree takes in a program of rates that it takes in one of windows."""
 
 MOST_PROGRAMS = 12
 """Linear programs that are solved, at most, until a pool has the trees that it needs."""
@@ -163,9 +166,12 @@ class Pool:
                 least_s = found.end_s
                 price = np.where(net.latency_s > end_s, inf, found.price)
                 lengths = [each / found.unit_s for each in LENGTHS]
+                budget.charge(PRICING_STEPS * pricing_work(net, self.collective, len(roots) * len(lengths)))
                 grown = trees_at(net, self.collective, roots, part_bytes, price, lengths)
                 trees = trees if grown is None else Forest.concatenate([trees, grown])
             pool = replace(pool, trees=trees)
+            if budget.exhausted:
+                break
         forests, last_s = list[Forest](), 0.0
         for share in SHARES_OF_TIME:
             asked = pool._within(net, part_bytes, share * end_s, budget)
@@ -178,6 +184,8 @@ class Pool:
                 forests.pop()  # these end as soon and take less long
             forests.append(trees.take(kept).divided(np.array(found.counts)[kept].tolist(), self.root_share))
             last_s = found.end_s
+            if budget.exhausted:
+                break
         return forests
 
     def _within(self, net: Topology, part_bytes: float, most_s: float, budget: Budget) -> tuple[Forest, Shares] | None:
@@ -196,7 +204,7 @@ class Pool:
             distinct, root = np.unique(trees.up.root, return_inverse=True)
             amounts = np.array([float(self.root_share[v]) for v in distinct.tolist()])
         uses = uses.among(rows)
-        budget.spend(rates=len(uses.tree))
+        budget.spend(rates=PROGRAM_TIMES * len(uses.tree))
         found = counts_by_windows(uses, self.collective.size_bytes / net.bandwidth, root, amounts)
         return None if found is None else (trees, found)
 

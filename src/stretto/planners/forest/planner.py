@@ -28,7 +28,7 @@ from .filling import TRANSFER_COUNTS, most_promising
 from .forest import Forest
 from .latency import Choice, Pool
 from .parts import best_by_parts, choices_by_parts
-from .priced import MOST_TREES
+from .priced import MOST_TREES, PRICING_STEPS
 from .refinement import Forests, Refinement, finest_part_bytes
 from .relays import find_relays, summing_as_relays
 
@@ -39,7 +39,7 @@ COSTS = {
     "latency": 12.0,
     "rates": 0.5,
     "estimate": 0.5,
-    "pricing": 0.005,
+    "pricing": PRICING_STEPS,
     "cut": 0.4,
     "transfer": 3.0,
 }

@@ -37,6 +37,9 @@ LENGTH_PRICE = 0.3
 """What the mean length of a link costs, relative to the cheapest link: of trees of similar cost shallow ones are
 taken."""
 
+PRICING_STEPS = 0.005
+"""Steps (:mod:`stretto.schedule.effort`) of a step of the kernel."""
+
 LEAST_PRICE = 1e-3
 """Share of the highest price that each link costs at least."""
 
@@ -94,8 +97,8 @@ def trees_at(
     price: Float64,
     prices_s: Sequence[float],
 ) -> Forest | None:
-    """For each root and each price of length the tree of least price, of equal shares; None as for
-    :func:`priced_trees`, and where links cost nothing.
+    """For each root and each price of length the tree of least price, of equal shares; None where no link costs
+    anything, ranks do not reach each other, or growing trees would be too much work.
 
     Args:
         price: float64[links], what it costs that a link carries a tree; infinite where none should.

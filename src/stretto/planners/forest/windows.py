@@ -53,7 +53,8 @@ class Shares(NamedTuple):
 
     Attributes:
         end_s: when all is there, seconds.
-        price: float64[links], by how much of ``unit_s`` that would be later if each link carried the whole once more.
+        price: float64[links], by how much of ``unit_s`` that would be later at most if each link carried the whole once
+            more.
         unit_s: seconds.
         idle: int64[any], trees that carry nothing and make ``end_s`` late by the rows of their windows.
     """
