@@ -10,6 +10,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from heldout import network
 from heldout_networks import KINDS as KINDS_OF_NETWORKS
 from stretto.bounds import bounds
 from stretto.model.arrays import Ragged
@@ -145,6 +146,13 @@ def test_no_plan_between_sites_is_followed_twice():
     asked = []
     _tried(chosen, [], lambda crossing, parts, tree: asked.append(crossing.plan) or later, Budget(), 4.0)
     assert completion_s(later) > completion_s(chosen) and asked == [chosen]
+
+
+def test_trees_inside_sites_are_also_tried_for_chunks_that_are_not_cut():
+    """In two parts stars end sooner, but a tree in each site ends sooner still if nothing is cut."""
+    net, ranks = network("datacenters:924197:some?message=20us")
+    plan = planned(net, "allgather", 1_000, ranks, effort="normal")
+    assert (plan.meta["inside"], plan.meta["parts"]) == ("binomial", 1)
 
 
 def test_pieces_too_small_for_more_parts_are_left_whole():

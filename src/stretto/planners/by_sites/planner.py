@@ -177,10 +177,10 @@ def _plans(label: Int64, request: Request, planner: str) -> list[Plan]:
             plans.append(made(crossing, parts, star))
     if len(plans) > 1 and completion_s(plans[-1]) > (1 - GAIN) * completion_s(plans[-2]):
         plans.pop()  # of as many transfers, perhaps, but in more messages
-    fewest = best(plans)
-    if MESSAGE_STEPS * message_count(fewest) <= budget.left:
-        with suppress(StrettoError):
-            plans.append(made(crossing, fewest.meta["parts"], binomial))
+    for parts in dict.fromkeys((best(plans).meta["parts"], 1)):
+        if MESSAGE_STEPS * message_count(plans[-1]) <= budget.left:
+            with suppress(StrettoError):
+                plans.append(made(crossing, parts, binomial))
     return plans
 
 
