@@ -15,7 +15,7 @@ from networks import random_network
 from stretto.bounds import bounds
 from stretto.model.collective import Workload, make_collective
 from stretto.model.plan import COPY, REDUCE, Plan
-from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
+from stretto.model.topology import ACCELERATOR, ROUTER, SWITCH, Topology, make_topology
 from stretto.planners import run_planner
 from stretto.schedule.joins import lower_joined
 from stretto.schedule.trees import Trees
@@ -114,6 +114,21 @@ def test_two_sides_sum_for_themselves_and_swap():
         assert [len(plan.depends[k]) for k in swap] == [1, 1]
         # each side's sum, the swap, and the copies on each side
         assert simulate(plan).completion_s == pytest.approx(5e-6 + 3 * 1e-6)
+
+
+@pytest.mark.parametrize("kind", ["reduce", "broadcast"])
+def test_what_one_node_sends_over_a_switch_makes_no_circle_at_the_router_before_it(kind):
+    # accelerators 0 and 1 at router 3, switch 2 behind it
+    links = [(a, b, 1e9, 1e-6) for v in range(3) for a, b in ((v, 3), (3, v))]
+    net = make_topology("behind", [ACCELERATOR] * 2 + [SWITCH, ROUTER], links, reduces=[False, False, True, False])
+    link = links_of(net)
+    up = Trees.of(net, [0], [{2: (0, [link[2, 3], link[3, 0]]), 1: (2, [link[1, 3], link[3, 2]])}])
+    down = Trees.of(net, [0], [{2: (0, [link[0, 3], link[3, 2]]), 1: (2, [link[2, 3], link[3, 1]])}])
+    workload = Workload((make_collective(kind, net, 1000, root=0),))
+    plan = lower_joined(net, workload, np.zeros(1, dtype=np.int64), up, down)
+    ends = (1, 0) if kind == "reduce" else (0, 1)
+    assert plan.route[0].tolist() == [link[ends[0], 3], link[3, ends[1]]]
+    assert verify(plan).ok
 
 
 def summing_network(seed: int) -> Topology:

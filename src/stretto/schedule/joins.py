@@ -200,7 +200,7 @@ class _Branches:
         for v in sources:
             if v != middle:
                 to_middle = self.way(down, middle, self.root)[::-1]
-                self.make([v], [middle], REDUCE, self.straight(self.way(up, v, self.root) + to_middle, v))
+                self.make([v], [middle], REDUCE, self.way(up, v, self.root) + to_middle)
         if middle not in up.edge and receivers != [middle]:
             raise Unsupported(
                 "no node beside the switch at the root of a tree both sends to it and gets the sum from it"
@@ -208,7 +208,7 @@ class _Branches:
         from_middle = self.way(up, middle, self.root) if middle in up.edge else []
         for w in receivers:
             if w != middle:
-                self.make([middle], [w], COPY, self.straight(from_middle + self.way(down, w, self.root)[::-1], middle))
+                self.make([middle], [w], COPY, from_middle + self.way(down, w, self.root)[::-1])
         return self.root, -1
 
     def swapping_source(self, up: _Tree, down: _Tree) -> int:
@@ -270,7 +270,12 @@ class _Branches:
             self.make([v], [w], COPY, self.way(down, w, v)[::-1])
 
     def make(self, sources: list[int], receivers: list[int], op: int, route: Links) -> None:
-        """Add a pass, which waits for all that has come to its sources."""
+        """Add a pass, which waits for all that has come to its sources.
+
+        Ways to a switch and from it may share routers. From one node to another the pass makes no circle there.
+        """
+        if len(sources) == len(receivers) == 1:
+            route = self.straight(route, sources[0])
         after = sorted({k for v in sources for k in self.brought.get(v, [])})
         for v in receivers:
             # after a copy nothing else counts
