@@ -182,6 +182,15 @@ def test_a_horizon_that_is_too_short_says_so():
         run_planner("mtegcca", net, allgather(net, 1000), options=options)
 
 
+def test_on_the_explicit_graph_copies_of_sums_begin_after_more_slots_than_it_has():
+    net = load_topology("ring:5?message=0")
+    work = Workload((make_collective("allreduce", net, 30, ranks=[1, 2, 3]),))
+    options = {"time": "slots", "tree": "earliest"}
+    plans = [run_planner("mtegcca", net, work, options=options | {"graph": g}) for g in ("implicit", "explicit")]
+    assert verify(plans[1]).ok
+    assert plans[1].meta["slots"] == plans[0].meta["slots"]
+
+
 def test_the_explicit_graph_refuses_what_it_cannot_hold():
     options = {"graph": "explicit", "time": "slots", "tree": "earliest"}
     routed = load_topology("sites:2,2")

@@ -157,6 +157,10 @@ class _Growth:
     def __init__(self, topology: Topology, workload: Workload, graph: Mteg, nearest: bool, neglected: float) -> None:
         self.topology, self.workload, self.graph, self.nearest = topology, workload, graph, nearest
         self.neglected = neglected
+        starts = np.ceil(workload.chunk_start_s / graph.slot_s - max(neglected, 1e-9)).astype(np.int64)
+        # where all slots are alike the graph begins with the first chunk
+        self.first_slot = 0 if topology.changes else int(starts.min())
+        self.start_slot: Int64 = starts - self.first_slot
         order = np.argsort(graph.src, kind="stable")
         self.edges = order
         self.offsets = np.searchsorted(graph.src[order], np.arange(graph.node_count + 1))
@@ -171,7 +175,9 @@ class _Growth:
         """Takahashi-Matsuyama: join the nearest terminal to the tree until none is left."""
         g, n = self.graph, self.graph.nodes
         work = self.workload
-        start = int(np.ceil(work.chunk_start_s[chunk] / g.slot_s - max(self.neglected, 1e-9)))
+        start = int(self.start_slot[chunk])
+        if start > g.slots:
+            raise Infeasible(f"chunk {chunk} starts after the last of {g.slots} slots")
         holders = [int(v) for v in work.chunk_holders[chunk]]
         tree = {start * n + v: -1 for v in holders}  # time-node -> the pass that brought it
         brought = dict.fromkeys(holders, -1)
@@ -246,4 +252,5 @@ class _Growth:
         hits, hops = (np.array(rows, dtype=np.int64).reshape(-1, 2).T for rows in (self.hits, self.hops))
         dst, route = (Ragged.grouped(of_pass, values, len(chunk)) for of_pass, values in (hits, hops))
         seconds = self.graph.link_slots[start, route.values[route.offsets[:-1]]] * slot_s
-        return MulticastTrees(chunk, src, parent, start * slot_s, seconds, dst, route, float(self.finish * slot_s))
+        start_s, finish_s = (start + self.first_slot) * slot_s, float((self.finish + self.first_slot) * slot_s)
+        return MulticastTrees(chunk, src, parent, start_s, seconds, dst, route, finish_s)
