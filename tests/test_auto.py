@@ -365,6 +365,16 @@ def test_a_planner_that_takes_many_times_the_effort_is_asked_after_those_that_do
     assert names.index("symmetric") < names.index("greedy") < names.index("hierarchical")
 
 
+@pytest.mark.parametrize("kind", ["broadcast", "reduce"])
+def test_trees_of_a_single_root_are_asked_among_a_thousand_ranks(kind):
+    # symmetric ends at 4.1 of the bound there, forest at 1.1
+    net = load_topology("torus:32x32?message=1us")
+    request = Request(net, Workload((make_collective(kind, net, 10**9),)), budget=Budget(EFFORTS["normal"]))
+    case = Case.of(request, request.budget.share(PLANNING_SHARE))
+    forest = next(turn for turn in case.turns() if turn.name == "forest")
+    assert forest.leads and forest.steps < case.worth(Answer("symmetric", score_s=4.1 * case.bound_s)) / 2
+
+
 @pytest.mark.parametrize(("times", "asked"), [(1.0, 1.0), (1.5, 6.0), (2.0, 12.0), (9.0, 12.0)])
 def test_more_may_be_spent_the_farther_the_best_plan_is_from_a_bound_that_is_loose(times, asked):
     net = load_topology("h100:4?message=1us")

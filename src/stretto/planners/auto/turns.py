@@ -16,7 +16,7 @@ from ...bounds import bounds, mean_bound
 from ...model.plan import Plan
 from ...schedule.best import Answer, ask, completion_s, exposed_s
 from ...schedule.cutting import messages_cost, share_of_bytes
-from ...schedule.effort import EFFORTS, REQUIRED_TIMES, Budget
+from ...schedule.effort import EFFORTS, Budget
 from ...schedule.fitting import fitted
 from ...schedule.servers import are_far_apart
 from ...simulate import simulate
@@ -161,7 +161,7 @@ class Case:
         few_messages = (
             candidate.few_messages and not rooted and not are_far_apart(self.request.topology, self.request.workload)
         )
-        affordable = leads and steps <= REQUIRED_TIMES * self.budget.steps
+        affordable = leads and steps <= self.budget.beyond * self.budget.steps
         places = (
             candidate.collectives_from > 1,
             not candidate.leads and steps <= EARLY_SHARE * min(self.budget.steps, EFFORTS["normal"]),

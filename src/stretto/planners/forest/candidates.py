@@ -48,8 +48,8 @@ PACKING_STEPS = 0.7
 PACKING_TIMES = 25.0
 """Times the steps of a search that packing may take: 100 s of CPU at "normal". Packing is counted before it begins."""
 
-ROOTS = 24
-"""As many roots double the work of packing trees."""
+ROOTS, ONE_ROOT = 24, 0.25
+"""``ROOTS``: as many roots double the work of packing trees. ``ONE_ROOT``: what the trees of a single root take of it."""
 
 
 class Packing(NamedTuple):
@@ -120,10 +120,13 @@ def _amounts(c: Collective) -> Int64:
 def packing_work(topology: Topology, c: Collective) -> float:
     """The work of packing trees: for each rank and link a unit, and more where every rank is a root.
 
-    On 14 networks of 8 to 256 ranks a unit takes 0.2 to 3 us of CPU, on torus:16x16 with all roots 3.2.
+    On 14 networks of 8 to 256 ranks a unit takes 0.2 to 3 us of CPU, on torus:16x16 with all roots 3.2. Of a single
+    root, trees take 0.2 to 0.9 us for each rank and link on tori of 64 to 1,024 ranks and `random:256` of
+    benchmarks/large.py, 3 on h100:32.
     """
-    roots = 1 if c.traits.rooted else len(c.ranks)
-    return len(c.ranks) * topology.link_count * (1 + roots / ROOTS) * (2 if c.traits.reduces_to_all else 1)
+    if c.traits.rooted:
+        return ONE_ROOT * len(c.ranks) * topology.link_count
+    return len(c.ranks) * topology.link_count * (1 + len(c.ranks) / ROOTS) * (2 if c.traits.reduces_to_all else 1)
 
 
 def _may_pack(topology: Topology, c: Collective, steps: float) -> bool:
