@@ -255,6 +255,20 @@ def test_rests_keep_weights_and_a_new_plan_counts_starts_from_the_news_on():
     assert result.anew_s is not None and result.anew_s < simulate(plan).completion_s
 
 
+def test_all_may_begin_anew():
+    net = load_topology("sites:3,4?km=50")
+    plan = run_planner("auto", net, Workload((make_collective("allreduce", net, 240_000_000),)), effort="normal")
+    slow = {"src": "s0.router0", "dst": "s1.router0", "bandwidth": "1GB/s"}
+    news = parse_telemetry({"at": "1ms", "links": [slow]}, net, plan.workload.chunk_count, "news")
+    kept, anew = replan(plan, news), replan(plan, news, anew=True)
+    assert kept.plan is not None and anew.plan is not None and verify(anew.plan).ok
+    assert [c.kind for c in anew.plan.workload.collectives] == ["allreduce"]
+    assert simulate(anew.plan).completion_s == kept.anew_s
+    assert anew.anew_s is None and anew.as_planned_s == kept.as_planned_s
+    with pytest.raises(InputError, match="begins anew"):
+        replan(plan, Telemetry(held={0: (0,)}), anew=True)
+
+
 def test_what_ranks_say_they_hold_counts_instead_of_the_simulation():
     plan = made(ring(4), chunks=1)
     result = replan(plan, Telemetry(held=dict.fromkeys(range(3), (0, 1, 2, 3))))

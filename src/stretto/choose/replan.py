@@ -17,7 +17,7 @@ import numpy as np
 from ..model.arrays import Bool, Int32, Int64, Ragged
 from ..model.changes import make_changes
 from ..model.collective import Collective, Workload
-from ..model.errors import StrettoError, Unsupported
+from ..model.errors import InputError, StrettoError, Unsupported
 from ..model.plan import Plan
 from ..model.progress import Progress
 from ..model.reach import reachable_from
@@ -59,6 +59,7 @@ def replan(
     news: Telemetry,
     *,
     planner: str | None = None,
+    anew: bool = False,
     seed: int = 0,
     effort: str | None = None,
     time_limit_s: float | None = None,
@@ -69,6 +70,7 @@ def replan(
 
     Args:
         news: the moment, and what has changed.
+        anew: keep nothing of what was delivered; ranks still have what they held at first.
         planner: the planner to use. Default: the planner that made the original plan, or ``auto`` if that one does not
             serve what is left.
         effort: how much may be tried; normal by default, as a rest is planned while ranks wait.
@@ -77,15 +79,18 @@ def replan(
         options: as in :func:`~stretto.planners.run_planner`.
         progress: as in :func:`~stretto.planners.run_planner`.
     Raises:
+        InputError: ``held`` is given where all begins anew.
         Unsupported: a rank whose contribution a sum needs cannot be reached, or ``held`` is given where there are sums.
     """
+    if anew and news.held is not None:
+        raise InputError("'held' says what to keep; leave it out where all begins anew", "news")
     topology = updated(plan.topology, news)
     work = plan.workload
     if news.held is not None and work.chunk_reduces.any():
         raise Unsupported("'held' says nothing of partial sums; leave it out, and what the simulation says counts")
     alive = np.ones(topology.node_count, dtype=np.bool_)
     alive[sorted(news.nodes_down)] = False
-    arrived = _arrived(plan, news)
+    arrived = _arrived(plan, news) & (not anew)
     held = held_after(plan, arrived, alive)
     if news.held is not None:
         for node, reported in news.held.items():
@@ -117,8 +122,8 @@ def replan(
     anew_s = None
     if arrived.any() and not len(lost):
         with suppress(StrettoError):
-            anew = Workload(tuple(_from_now(c, news, merges=cuts) for c in work.collectives))
-            anew_s = simulate(planned(anew)).completion_s
+            whole = Workload(tuple(_from_now(c, news, merges=cuts) for c in work.collectives))
+            anew_s = simulate(planned(whole)).completion_s
     return Replanned(rest.noted(meta), delivered, lost, _as_planned_s(plan, news), anew_s)
 
 

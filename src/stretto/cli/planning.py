@@ -166,6 +166,9 @@ def replan(
             autocompletion=arguments.complete_planner,
         ),
     ] = None,
+    anew: Annotated[
+        bool, Option("--anew", help="Keep nothing of what was delivered: ranks still have what they held at first.")
+    ] = False,
     option: arguments.Options = None,
     seed: arguments.Seed = 0,
     effort: arguments.Effort = None,
@@ -183,7 +186,7 @@ def replan(
     old = read_verified(file, as_json)
     doing("planning what is left")
     done = replan_rest(
-        old, telemetry, at=at, planner=planner, seed=seed, effort=effort, time_limit=time_limit,
+        old, telemetry, at=at, planner=planner, anew=anew, seed=seed, effort=effort, time_limit=time_limit,
         options=given_options(option), progress=show_progress,
     )  # fmt: skip
     data: dict[str, Any] = {}
@@ -221,7 +224,9 @@ def _show_rest(data: dict[str, Any]) -> None:
         sooner = "; keep to the old plan" if data["as_planned_s"] <= data["completion_s"] else ""
         print_below(f"  finished as planned   in {format_time(data['as_planned_s'])}{sooner}")
     if data["anew_s"] is not None:
-        print_below(f"  planned from scratch  {format_time(data['anew_s'])}")
+        ends_sooner = data["anew_s"] < data["completion_s"]
+        sooner = "; sooner: add --anew if ranks still have what they held at first" if ends_sooner else ""
+        print_below(f"  planned from scratch  {format_time(data['anew_s'])}{sooner}")
     for row in data["lost"][:10]:
         print_below(f"  lost                  chunk {row['chunk']} for {row['node']}: nobody within reach holds it")
     if data["lost_count"] > 10:

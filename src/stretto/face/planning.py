@@ -95,6 +95,7 @@ def replan(
     *,
     at: str | float | None = None,
     planner: str | None = None,
+    anew: bool = False,
     seed: int = 0,
     effort: str | None = None,
     time_limit: str | float | None = None,
@@ -109,6 +110,7 @@ def replan(
         news: what has changed: a telemetry file, or what such a file holds (docs: replanning).
         at: moment of the change, in the plan's time. Default: the moment that the news give.
         planner: the planner to use. Default: the planner that made the original plan, or ``auto``.
+        anew: keep nothing of what was delivered; ranks still have what they held at first.
         seed: see :func:`plan`.
         effort: see :func:`plan`. Default: normal.
         time_limit: see :func:`plan`.
@@ -129,7 +131,7 @@ def replan(
         news = replace(news, at_s=parse_time(at, "at"))
     limit_s = None if time_limit is None else parse_time(time_limit, "time limit")
     done = replanning.replan(
-        plan, news, planner=planner, seed=seed, effort=effort, time_limit_s=limit_s, options=options,
+        plan, news, planner=planner, anew=anew, seed=seed, effort=effort, time_limit_s=limit_s, options=options,
         progress=progress,
     )  # fmt: skip
     return done if done.plan is None else replace(done, plan=of_model(done.plan))

@@ -49,7 +49,8 @@ PACKING_TIMES = 25.0
 """Times the steps of a search that packing may take: 100 s of CPU at "normal". Packing is counted before it begins."""
 
 ROOTS, ONE_ROOT = 24, 0.25
-"""``ROOTS``: as many roots double the work of packing trees. ``ONE_ROOT``: what the trees of a single root take of it."""
+"""``ROOTS``: as many roots double the work of packing trees. ``ONE_ROOT``: of a unit, what the trees of a single root
+take."""
 
 
 class Packing(NamedTuple):

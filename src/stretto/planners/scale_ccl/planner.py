@@ -15,7 +15,7 @@ import numpy as np
 from ...kernels import at_speed
 from ...kernels.pipes import Goals, Lists
 from ...model.arrays import Bool, Int64
-from ...model.collective import Workload
+from ...model.collective import Workload, make_collective
 from ...model.errors import InputError
 from ...model.kinds import EVERY_KIND
 from ...model.plan import Plan
@@ -23,9 +23,10 @@ from ...model.topology import Topology
 from ...schedule.best import completion_s
 from ...schedule.inversion import Transfers, plan_in_phases
 from ...schedule.moments import with_and_without
+from ...schedule.multicast import tree_work
 from ...schedule.pipes import LACKS_WANTED, Network
 from ...schedule.trees import divide
-from .. import Candidate, Option, Request, over_links, per_delivery, register
+from .. import Candidate, Option, Request, over_links, register
 from . import kernel_choice, kernel_eager
 from .kernel_forwarding import Reading
 from .kernel_transmission import Sent
@@ -63,8 +64,9 @@ MOST_LOOKED = 16
 TRY_STEPS, LOOK_STEPS = 2_000.0, 20.0
 """Steps of the kernel's inner loops for a try, and for each chunk and link in it, about."""
 
-COSTS = {"hops": 0.1}
-"""Steps for each chunk and link of the network: compiled 0.01 to 0.16 us on sites:8,8 to sites:8,32 and torus:4,4."""
+COSTS = {"hops": 0.1, "rivals": 0.08}
+"""Steps of a try. ``hops``: for each chunk and link of the network; compiled 0.01 to 0.16 us on sites:8,8 to sites:8,32
+and torus:4,4. ``rivals``: see :func:`_rivals`; 0.03 to 0.5 us on leaves and spines, h100:4 to h100:32 and rails."""
 
 OPTIONS = (
     Option("rules", str, "eager", "our own rules, or the paper's", ("eager", "paper")),
@@ -91,6 +93,22 @@ OPTIONS = (
 )  # fmt: skip
 
 
+def _rivals(topology: Topology, deliveries: float) -> float:
+    """About how often a pipe is compared with another one to the same node; through switches this is most of the work.
+
+    A pipe that falls idle wakes those that share a link with it, and each compares all pipes to its node.
+    """
+    one = Workload((make_collective("broadcast", topology, 1),))
+    pipes = tree_work(topology, one) / len(topology.accelerators)
+    return deliveries * pipes**2
+
+
+def _least_steps(request: Request) -> float:
+    """Steps of all tries, about."""
+    rivals = COSTS["rivals"] * _rivals(request.topology, request.deliveries)
+    return 5_000 + 200 * request.deliveries + len(TRIES) * rivals
+
+
 @register(
     "scale-ccl",
     collectives=EVERY_KIND,
@@ -99,7 +117,7 @@ OPTIONS = (
     options=OPTIONS,
     changes=True,
     serves=over_links,
-    auto=Candidate(per_delivery(200, first=5_000)),
+    auto=Candidate(_least_steps),
     tune=10,
 )
 def scale_ccl(
@@ -134,7 +152,8 @@ def scale_ccl(
 
     def spread(net: Topology, part: Workload, through_routers: bool) -> Transfers:
         work = float(part.chunk_count) * net.link_count
-        budget.require(f"scale-ccl's events for {part.title} on {net.name}", hops=work)
+        rivals = _rivals(net, float(part.chunk_wanted.lengths.sum()))
+        budget.require(f"scale-ccl's events for {part.title} on {net.name}", hops=work, rivals=rivals)
         if rules == "paper":
             budget.spend(hops=work)
             task = task_of(net, part, through_routers)
@@ -149,10 +168,10 @@ def scale_ccl(
             steps = work * (SHARING_WORK if each.shared else 1)
             if each.shared and not (task.shares or len(task.network.src) > len(tasks[False].network.src)):
                 continue
-            if best is not None and not budget.allows(hops=steps):
+            if best is not None and not budget.allows(hops=steps, rivals=rivals):
                 break
             request.tell(number, len(tries), f"patience {each.patience}{', shared links' if each.shared else ''}")
-            budget.spend(hops=steps)
+            budget.spend(hops=steps, rivals=rivals)
             fresh = (*_eager(task, each, queue), task)
             best = fresh if best is None else min(best, fresh, key=itemgetter(1))
         assert best is not None
@@ -167,7 +186,8 @@ def scale_ccl(
     end_s = completion_s(plan) if split == 0 else 0.0
     while split == 0 and 2 * parts * workload.chunk_count * topology.link_count <= ONE_TRY_WORK:
         parts *= 2
-        if not budget.allows(hops=float(parts) * workload.chunk_count * topology.link_count):
+        rivals = _rivals(topology, float(parts * request.deliveries))
+        if not budget.allows(hops=float(parts) * workload.chunk_count * topology.link_count, rivals=rivals):
             break
         finer = cut_into(parts)
         finer_end_s = completion_s(finer)
