@@ -52,6 +52,10 @@ DUE_TIMES = 12.0
 """Times the effort up to which a leading planner is asked though others have made plans, if none of these suffices and
 the best one is far from the lower bound; fewer where it is nearer, but all of the effort."""
 
+FURTHER_SHARE = 0.33
+"""Share of the effort up to which a planner that does not lead is asked though nothing is left, while the best plan is
+more than ``FAR`` times the bound."""
+
 OVER_BUDGET = 150.0
 """Times the effort from which a planner is asked only if no other has made a plan."""
 
@@ -137,6 +141,10 @@ class Case:
         """Steps that a leading planner may take, for what may be gained on the best plan so far."""
         above_s, far_s = NEAR * best.likely_s - self.near_s, (self.far - 1.0) * self.near_s
         return self.budget.steps * (DUE_TIMES if above_s >= far_s else max(1.0, DUE_TIMES * above_s / far_s))
+
+    def further(self, best: Answer) -> float:
+        """Steps that any other planner may take though nothing is left, for what may be gained on the best plan."""
+        return FURTHER_SHARE * self.budget.steps if best.likely_s > FAR * self.bound_s else 0.0
 
     def turns(self) -> list[Turn]:
         """All candidates, in the order in which they are asked."""

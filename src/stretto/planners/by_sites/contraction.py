@@ -16,10 +16,6 @@ from ...model.collective import Collective, Workload, make_collective
 from ...model.errors import Unsupported
 from ...model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 
-HANDLING = 3e-4
-"""What a message between sites counts as where messages cost nothing, as a share of the time that all data takes into
-the site of ranks with the narrowest links."""
-
 
 @dataclass(frozen=True, eq=False)
 class Contraction:
@@ -74,13 +70,17 @@ class Contraction:
         )
         return cls(made, kept, links, site)
 
-    def handled(self, c: Collective) -> Topology:
-        """The network of sites, where messages cost something even if they are free: for plans of few chunks."""
+    def handled(self, c: Collective, share: float) -> Topology:
+        """The network of sites, where messages cost something even if they are free: for plans of few chunks.
+
+        Args:
+            share: what such a message costs, of the time that all data takes into the site with the narrowest links.
+        """
         net = self.topology
         into = np.bincount(net.dst, net.bandwidth, minlength=net.node_count)[np.unique(self.site[c.ranks])]
         if net.message_s.any() or not into.any():
             return net
-        return replace(net, message_s=np.full(net.link_count, HANDLING * c.size_bytes / into[into > 0].min()))
+        return replace(net, message_s=np.full(net.link_count, share * c.size_bytes / into[into > 0].min()))
 
     @cached_property
     def inner(self) -> Bool:

@@ -51,6 +51,13 @@ FIRST_STEPS, DELIVERY_STEPS, CROSSING_STEPS, MESSAGE_STEPS = 100_000.0, 2.0, 300
 """Steps (:mod:`stretto.schedule.effort`) of the plan between sites, and for each delivery, transfer between sites and
 message of all ranks."""
 
+HANDLINGS = 3e-4, 3e-3, 3e-2
+"""What a message between sites counts as where messages cost nothing, as a share of the time that all data takes into
+the site of ranks with the narrowest links; the next one where the plan of all ranks would take too long."""
+
+MESSAGES_A_RANK = 4.0
+"""For each rank and chunk, messages of an AllReduce inside sites and between them, about."""
+
 GAIN = 0.005
 """Share of the completion that twice as many parts must gain for these to be cut in two again."""
 
@@ -154,7 +161,13 @@ def _plans(label: Int64, request: Request, planner: str) -> list[Plan]:
         plan = plan_by(planner, own)
         return replace(plan.expand() if isinstance(plan, SymmetricPlan) else plan, topology=net.topology)
 
-    chosen, each = chosen_on(net.handled(c)), float(len(c.ranks))
+    each = float(len(c.ranks))
+    for handling in HANDLINGS:
+        between = net.handled(c, handling)
+        chosen = chosen_on(between)
+        most = request.budget.beyond * request.budget.most
+        if between is net.topology or _steps_inside(chosen, MESSAGES_A_RANK * each) <= most:
+            break
     budget, way = request.budget.with_costs(COSTS), ways_of(topology).one
 
     def made(crossing: Crossing, parts: int, tree: Tree) -> Plan:
