@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from stretto.model.arrays import Ragged
+from stretto.model.topology import ACCELERATOR, make_topology
 from stretto.schedule import kernel_dispatch
-from stretto.schedule.scheduling_problem import route_numbers
+from stretto.schedule.effort import Budget
+from stretto.schedule.scheduling_problem import COSTS, SchedulingProblem, route_numbers
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -103,3 +105,33 @@ def test_a_share_is_found_and_taken_where_the_link_has_room(seed):
         assert kernel._fit(float(wanted), float(length), quarters / 4, 0.0, step, after, at, level) == begin
         kernel._reserve(i, 0, -1, float(begin), float(length), quarters / 4, first, after, at, level)
         used[begin : begin + length] += quarters
+
+
+def two_ways_in(first_s: float, last_s: float) -> SchedulingProblem:
+    """Two routes of 100 transfers of 1 s over link 0; the transfers of the second one have to wait for what another
+    link brings, and what they bring has to travel on over a third one."""
+    count = 100
+    route = [[1]] * count + [[0, 4]] * count + [[2]] * count + [[0, 5]] * count
+    depends = [[]] * count + [[]] * count + [[count + k] for k in range(count)] + [[k] for k in range(count)]
+    lag = np.repeat([first_s, 0.0, last_s, 0.0], count)
+    tiny, ones = np.full(count, 1e-6), np.ones(count)
+    seconds = np.concatenate((tiny, ones, tiny, ones))
+    routes, predecessors = Ragged.of(route), Ragged.of(depends)
+    hops = len(routes.values)
+    return SchedulingProblem(
+        routes, 6, seconds, lag, np.zeros(hops), np.ones(hops), predecessors, predecessors.turned()
+    )  # fmt: skip
+
+
+def test_a_route_has_the_larger_share_the_shorter_it_has_something_to_carry():
+    # both routes share link 0; data comes to the one late, and what the other one brings has far to travel
+    net = make_topology("shared", [ACCELERATOR] * 7, [(0, v, 1.0, 0.0) for v in range(1, 7)])
+    problem = two_ways_in(first_s=40.0, last_s=20.0)
+    size = np.where(problem.seconds == 1.0, 1, 0)
+    shared = problem.with_shares(net, size)
+    spans_s = [float(shared.seconds[rows].sum()) for rows in (slice(100, 200), slice(300, 400))]
+    # 100 / (T - 20) + 100 / (T - 40) = 1, but for the time that single transfers take
+    end_s = 130 + np.sqrt(100.0**2 + 10.0**2)
+    assert spans_s == pytest.approx([end_s - 20, end_s - 40], rel=0.02)
+    start = shared.by_urgency(np.tile(np.arange(100.0), 4), np.zeros(400), Budget().with_costs(COSTS))
+    assert end_s < shared.end_s(start) < 1.02 * end_s

@@ -30,6 +30,9 @@ COSTS = {"serve": 0.3}
 BUSY = 0.5
 """Load of a busy link, as a share of the highest load of a link, see :meth:`SchedulingProblem.with_lanes`."""
 
+HALVINGS = 50
+"""Halvings of an interval in which a time is sought."""
+
 LEAST_S = 1e-300
 """Seconds of a transfer of no bytes."""
 
@@ -73,21 +76,47 @@ class SchedulingProblem:
         return cls(route, topology.link_count, seconds, lag, hop_delay, hop_share, predecessors, successors)
 
     def with_shares(self, topology: Topology, size: Int64) -> SchedulingProblem:
-        """The same where every route is a link of its own: a share of its links, in proportion to its bytes.
+        """The same where every route is a link of its own: a share of its links, in proportion to its bytes over the
+        time in which it has something to carry.
 
-        On each link a message counts as the bytes that the link carries in the message's cost.
+        A route has nothing to carry until data comes to it, nor while what it brought travels on. If it loses w seconds
+        by that, and keeps its link busy for b alone, its share is b / (T - w), where T is such that the shares of the
+        link add up to 1. With shares in proportion to bytes alone a plan ends later by the largest w. On each link a
+        message counts as the bytes that the link carries in the message's cost.
         """
         links, owners = self.route.values, self.route.owners
-        work = size[owners] + topology.message_s[links] * topology.bandwidth[links]
-        load = np.bincount(links, work, topology.link_count)
+        work: Float64 = size[owners] / topology.bandwidth[links] + topology.message_s[links]
         number = route_numbers(self.route)
         place = np.arange(len(links)) - self.route.offsets[owners]
-        hop = number[owners].astype(np.int64) * (int(place.max()) + 1) + place
-        seconds = work * (load / topology.bandwidth)[links] / np.bincount(hop, work)[hop]
-        return replace(
-            self, route=Ragged.single(number), link_count=int(number.max()) + 1, hop_delay=np.zeros(len(size)),
-            hop_share=np.ones(len(size)), seconds=self.route.reduced(np.maximum, seconds), mirrored=None,
-        )  # fmt: skip
+        _, first, hop = np.unique(
+            number[owners].astype(np.int64) * (int(place.max()) + 1) + place, return_index=True, return_inverse=True
+        )
+        busy_s = np.maximum(np.bincount(hop, work), LEAST_S)
+        link, route = links[first], number[owners[first]]
+
+        def losing(lost_s: Float64) -> SchedulingProblem:
+            span_s = _ends_s(link, busy_s, lost_s)[link] - lost_s
+            seconds = self.route.reduced(np.maximum, work * (span_s / busy_s)[hop])
+            return replace(
+                self, route=Ragged.single(number), link_count=int(number.max()) + 1, hop_delay=np.zeros(len(size)),
+                hop_share=np.ones(len(size)), seconds=seconds, mirrored=None,
+            )  # fmt: skip
+
+        return losing(losing(np.zeros_like(busy_s)).lost_s[route])
+
+    @property
+    def lost_s(self) -> Float64:
+        """float64[links], where every route is a link of its own: seconds for which it has nothing to carry, half-way
+        between what its first and last transfers lose and what all lose on average."""
+        number, before_s = self.route.values, self.flipped().chain_s[::-1] - self.seconds - self.lag
+        after_s = self.chain_s - self.seconds
+        first_s, last_s = np.full(self.link_count, np.inf), np.full(self.link_count, np.inf)
+        np.minimum.at(first_s, number, before_s)
+        np.minimum.at(last_s, number, after_s)
+        carries_s = np.bincount(number, self.seconds)
+        mean_s = np.bincount(number, (before_s + after_s) * self.seconds) / np.maximum(carries_s, LEAST_S)
+        lost_s: Float64 = (first_s + last_s + mean_s) / 2
+        return lost_s
 
     def with_lanes(self, busy_s: Float64) -> SchedulingProblem:
         """The problem where transfers over the same busy links take turns, at the rate of their share of these links.
@@ -233,6 +262,23 @@ class SchedulingProblem:
     def end_s(self, start: Float64) -> float:
         """When the last transfer arrives."""
         return float((start + self.seconds + self.lag).max())
+
+
+def _ends_s(link: Int32, busy_s: Float64, lost_s: Float64) -> Float64:
+    """float64[links], when each link can have carried what it must: the shares of its uses add up to 1 then.
+
+    Args:
+        link: int32[uses].
+        busy_s, lost_s: float64[uses], how long a use keeps its link busy alone, and for how long it cannot use it.
+    """
+    low_s = np.zeros(int(link.max()) + 1)
+    np.maximum.at(low_s, link, lost_s)
+    high_s: Float64 = low_s + np.bincount(link, busy_s)
+    for _ in range(HALVINGS):
+        middle_s = (low_s + high_s) / 2
+        full = np.bincount(link, busy_s / np.maximum(middle_s[link] - lost_s, LEAST_S), len(low_s)) > 1
+        low_s, high_s = np.where(full, middle_s, low_s), np.where(full, high_s, middle_s)
+    return high_s
 
 
 def route_numbers(routes: Ragged) -> Int32:
