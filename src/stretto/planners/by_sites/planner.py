@@ -58,8 +58,14 @@ the site of ranks with the narrowest links; the next one where the plan of all r
 MESSAGES_A_RANK = 4.0
 """For each rank and chunk, messages of an AllReduce inside sites and between them, about."""
 
+LONGEST_TIMES = 8.0
+"""Times the effort that the plan of all ranks may take if messages are free and it could have fewer chunks."""
+
 GAIN = 0.005
 """Share of the completion that twice as many parts must gain for these to be cut in two again."""
+
+LEAST_ROOM = 0.5
+"""Share of its links that a transfer inside a site takes at least, whatever crosses beside it."""
 
 MOST_LISTED = 4_000
 """Messages of which a list schedule is tried, at most: where many share links it takes long."""
@@ -165,7 +171,7 @@ def _plans(label: Int64, request: Request, planner: str) -> list[Plan]:
     for handling in HANDLINGS:
         between = net.handled(c, handling)
         chosen = chosen_on(between)
-        most = request.budget.beyond * request.budget.most
+        most = LONGEST_TIMES * request.budget.most
         if between is net.topology or _steps_inside(chosen, MESSAGES_A_RANK * each) <= most:
             break
     budget, way = request.budget.with_costs(COSTS), ways_of(topology).one
@@ -251,6 +257,27 @@ def _steps_inside(between: Plan, each: float) -> float:
     return CROSSING_STEPS * between.transfer_count + MESSAGE_STEPS * each * between.workload.chunk_count
 
 
+def _room(plan: Plan, crossing: Int64, start_s: Float64, seconds: Float64) -> Float64:
+    """float64[transfers], the share of its links that each transfer finds free at any time beside those that cross.
+
+    What goes inside a site at the full rate of a link would wait until nothing crosses over that link: a GPU that sends
+    to other datacenters all the time would never pass on what it gets.
+
+    Args:
+        crossing: int64[any], the transfers between sites. start_s, seconds: float64[transfers], their times.
+    """
+    net, route = plan.topology, plan.route.take(crossing)
+    of = crossing[route.owners]
+    busy_s = plan.size_bytes[of] / net.bandwidth[route.values] + net.message_s[route.values]
+    share, link = np.concatenate((busy_s, -busy_s)) / np.tile(seconds[of], 2), np.tile(route.values, 2)
+    at_s = np.concatenate((start_s[of], start_s[of] + seconds[of]))
+    order = np.lexsort((share, at_s, link))
+    used = np.cumsum(share[order])  # what begins on a link ends there, so each link begins at 0
+    peak = np.zeros(net.link_count)
+    np.maximum.at(peak, link[order], used)
+    return np.maximum(1 - plan.route.reduced(np.maximum, peak[plan.route.values]), LEAST_ROOM)
+
+
 def _timed(plan: Plan, start_s: Float64, seconds: Float64, budget: Budget) -> Plan:
     """A plan with times: those that its transfers have between sites, or those of a list schedule.
 
@@ -270,7 +297,9 @@ def _timed(plan: Plan, start_s: Float64, seconds: Float64, budget: Budget) -> Pl
         start_s = simulate(settled(sent, start_s, seconds)).start_s
         return replace(plan, sharing="timed", start_s=start_s[of], finish_s=ends(start_s, seconds)[of])
 
-    takes, crosses = np.maximum(seconds[first], least), seconds[first] > 0
+    crosses = seconds[first] > 0
+    takes = np.maximum(seconds[first], least)
+    takes = np.where(crosses, takes, takes / _room(sent, np.flatnonzero(crosses), start_s[first], takes))
     plans = [starting(each, takes) for each in (start_s[first], np.where(crosses, start_s[first], 0.0))]
     if len(least) <= MOST_LISTED:
         every, free_s = np.arange(len(least)), np.zeros(len(least))
