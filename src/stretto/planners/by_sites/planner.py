@@ -17,10 +17,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...model.arrays import Float64, Int64
+from ...model.arrays import Int64
 from ...model.collective import Workload, make_collective
 from ...model.errors import StrettoError
-from ...model.messages import message_count, messages_of
+from ...model.messages import message_count
 from ...model.plan import Plan
 from ...model.symmetric import SymmetricPlan
 from ...model.topology import SWITCH, Topology
@@ -28,16 +28,15 @@ from ...schedule.backwards import backwards
 from ...schedule.best import best, completion_s
 from ...schedule.effort import Budget
 from ...schedule.kept import Kept
-from ...schedule.moments import ends, settled
-from ...schedule.scheduling_problem import COSTS, Limits, SchedulingProblem
+from ...schedule.scheduling_problem import COSTS
 from ...schedule.servers import FAR_APART, are_far_apart, sites_apart, too_many
 from ...schedule.ways import ways_of
-from ...simulate import simulate
 from .. import Candidate, Option, Request, over_links, register
 from ..run import plan_by
 from .contraction import Contraction, cut_in_order
 from .expansion import Expansion, Tree, binomial, star
 from .parts import Crossing
+from .timing import timed
 
 EFFORT_SHARE = 0.5
 """Share of what is left of the effort for the plan between sites."""
@@ -63,15 +62,6 @@ LONGEST_TIMES = 8.0
 
 GAIN = 0.005
 """Share of the completion that twice as many parts must gain for these to be cut in two again."""
-
-LEAST_ROOM = 0.5
-"""Share of its links that a transfer inside a site takes at least, whatever crosses beside it."""
-
-MOST_LISTED = 4_000
-"""Messages of which a list schedule is tried, at most: where many share links it takes long."""
-
-ROUNDS = 3
-"""Rounds of justification of a list schedule, at most."""
 
 OPTIONS = (Option("planner", str, "auto", "what plans between sites: PLANNER[+REFINER...]"),)
 
@@ -179,7 +169,8 @@ def _plans(label: Int64, request: Request, planner: str) -> list[Plan]:
     def made(crossing: Crossing, parts: int, tree: Tree) -> Plan:
         meta, crossing = crossing.plan.meta, crossing.in_parts(parts)
         fine, chunks = cut_in_order(c, crossing.plan.workload.collectives[0], of)
-        plan = _timed(*Expansion(net, topology, fine, crossing, chunks, way, tree).plan(request.several_chunks), budget)
+        expanded = Expansion(net, topology, fine, crossing, chunks, way, tree).plan(request.several_chunks)
+        plan = timed(*expanded, net, budget)
         budget.charge(_steps_inside(crossing.plan, message_count(plan) / crossing.plan.workload.chunk_count))
         facts = {"between": meta.get("chosen", meta["planner"]), "sites": net.sites}
         return plan.noted({**facts, "inside": tree.__name__, "parts": parts})
@@ -255,55 +246,3 @@ def _unlike(chosen: Plan, compared: Sequence[Plan]) -> list[Plan]:
 def _steps_inside(between: Plan, each: float) -> float:
     """About how many steps it takes to bring what crosses to all ranks, in ``each`` messages for a chunk."""
     return CROSSING_STEPS * between.transfer_count + MESSAGE_STEPS * each * between.workload.chunk_count
-
-
-def _room(plan: Plan, crossing: Int64, start_s: Float64, seconds: Float64) -> Float64:
-    """float64[transfers], the share of its links that each transfer finds free at any time beside those that cross.
-
-    What goes inside a site at the full rate of a link would wait until nothing crosses over that link: a GPU that sends
-    to other datacenters all the time would never pass on what it gets.
-
-    Args:
-        crossing: int64[any], the transfers between sites. start_s, seconds: float64[transfers], their times.
-    """
-    net, route = plan.topology, plan.route.take(crossing)
-    of = crossing[route.owners]
-    busy_s = plan.size_bytes[of] / net.bandwidth[route.values] + net.message_s[route.values]
-    share, link = np.concatenate((busy_s, -busy_s)) / np.tile(seconds[of], 2), np.tile(route.values, 2)
-    at_s = np.concatenate((start_s[of], start_s[of] + seconds[of]))
-    order = np.lexsort((share, at_s, link))
-    used = np.cumsum(share[order])  # what begins on a link ends there, so each link begins at 0
-    peak = np.zeros(net.link_count)
-    np.maximum.at(peak, link[order], used)
-    return np.maximum(1 - plan.route.reduced(np.maximum, peak[plan.route.values]), LEAST_ROOM)
-
-
-def _timed(plan: Plan, start_s: Float64, seconds: Float64, budget: Budget) -> Plan:
-    """A plan with times: those that its transfers have between sites, or those of a list schedule.
-
-    What ranks give to a door goes as soon as it can, or only when it is soon due: else what is due much later may keep
-    a rank from sending to other sites.
-
-    Args:
-        plan: in ready-order.
-        start_s, seconds: float64[transfers], before when each should not start and how long it takes at least, by the
-            plan between sites; 0 seconds for those inside sites.
-    """
-    messages, rows = messages_of(plan), np.arange(plan.transfer_count)
-    sent, first, of = (plan, rows, rows) if messages is None else (messages.merged, messages.first, messages.of)
-    least = plan.topology.route_s(sent.route, sent.size_bytes)
-
-    def starting(start_s: Float64, seconds: Float64) -> Plan:
-        start_s = simulate(settled(sent, start_s, seconds)).start_s
-        return replace(plan, sharing="timed", start_s=start_s[of], finish_s=ends(start_s, seconds)[of])
-
-    crosses = seconds[first] > 0
-    takes = np.maximum(seconds[first], least)
-    takes = np.where(crosses, takes, takes / _room(sent, np.flatnonzero(crosses), start_s[first], takes))
-    plans = [starting(each, takes) for each in (start_s[first], np.where(crosses, start_s[first], 0.0))]
-    if len(least) <= MOST_LISTED:
-        every, free_s = np.arange(len(least)), np.zeros(len(least))
-        problem = SchedulingProblem.of(sent, every)
-        listed_s = problem.list_schedule(every, free_s, budget)
-        plans.append(starting(problem.justified(listed_s, free_s, 0.0, Limits(ROUNDS, budget)), least))
-    return best(plans)
