@@ -33,8 +33,9 @@ from stretto.model.plan import Plan
 from stretto.planners import run_planner
 from stretto.planners.registry import _ENTRIES, asked_by, find
 from stretto.schedule.best import completion_s
+from stretto.schedule.scheduling_problem import SchedulingProblem
 
-GREEDY, FOREST, PATHS = (f"stretto.planners.{name}" for name in ("greedy", "forest", "paths"))
+GREEDY, FOREST, PATHS, SITES = (f"stretto.planners.{name}" for name in ("greedy", "forest", "paths", "by_sites"))
 PARTS: dict[str, tuple[str, Any]] = {
     "greedy: products": (f"{GREEDY}.planner.plan_product", lambda *a, **k: None),
     "greedy: clusters": (f"{GREEDY}.planner.plan_clusters", lambda *a, **k: None),
@@ -64,7 +65,16 @@ PARTS: dict[str, tuple[str, Any]] = {
     "all: justification": (
         "stretto.schedule.scheduling_problem.SchedulingProblem.justified", lambda self, start, *a: start
     ),
+    "all: shares by time": (
+        "stretto.schedule.scheduling_problem.SchedulingProblem.lost_s",
+        property(lambda self: np.zeros(self.link_count)),
+    ),
+    "by-sites: room": (f"{SITES}.timing._room", lambda plan, lane, seconds: np.ones(len(lane))),
+    "by-sites: lanes": (
+        f"{SITES}.timing._with_lanes", lambda plan, lane, seconds: SchedulingProblem.of(plan, np.arange(len(lane)))
+    ),
     "hierarchical: moves of all ranks alike": ("stretto.planners.fixed.overlaps._gossips", lambda *a: iter(())),
+    "auto: further planners": ("stretto.planners.auto.turns.Case.further", lambda self, best: 0.0),
     "auto: finer parts": (
         "stretto.planners.auto.planner._with_finer_parts", lambda case, turns, answers, best_s: list(answers)
     ),

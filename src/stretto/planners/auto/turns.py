@@ -144,7 +144,8 @@ class Case:
 
     def further(self, best: Answer) -> float:
         """Steps that any other planner may take though nothing is left, for what may be gained on the best plan."""
-        return FURTHER_SHARE * self.budget.steps if best.likely_s > FAR * self.bound_s else 0.0
+        far = best.likely_s > FAR * self.bound_s and not self.budget.stop.fired
+        return FURTHER_SHARE * self.budget.steps if far else 0.0
 
     def turns(self) -> list[Turn]:
         """All candidates, in the order in which they are asked."""

@@ -151,8 +151,8 @@ def scale_ccl(
     tries = TRIES if patience < 0 else (TRIES[0]._replace(patience=patience), TRIES[-1]._replace(patience=patience))
 
     def spread(net: Topology, part: Workload, through_routers: bool) -> Transfers:
-        work = float(part.chunk_count) * net.link_count
-        rivals = _rivals(net, float(part.chunk_wanted.lengths.sum()))
+        work, compares = float(part.chunk_count) * net.link_count, rules == "eager"
+        rivals = _rivals(net, float(part.chunk_wanted.lengths.sum())) if compares else 0.0
         budget.require(f"scale-ccl's events for {part.title} on {net.name}", hops=work, rivals=rivals)
         if rules == "paper":
             budget.spend(hops=work)
