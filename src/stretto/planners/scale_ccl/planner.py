@@ -106,7 +106,7 @@ def _rivals(topology: Topology, deliveries: float) -> float:
 def _least_steps(request: Request) -> float:
     """Steps of all tries, about."""
     rivals = COSTS["rivals"] * _rivals(request.topology, request.deliveries)
-    return 5_000 + 200 * request.deliveries + len(TRIES) * rivals
+    return 5_000 + 150 * request.deliveries + len(TRIES) * rivals
 
 
 @register(
