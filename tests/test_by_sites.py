@@ -193,6 +193,15 @@ def test_where_messages_are_free_it_makes_thousands_and_no_more():
     assert completion_s(plan) <= 1.01 * bounds(plan.topology, plan.workload)[0].seconds
 
 
+def test_a_plan_that_would_take_too_long_is_made_of_fewer_chunks(monkeypatch):
+    net = KINDS_OF_NETWORKS["regions"](np.random.default_rng(4))
+    counts = []
+    for times in (8.0, 1e-3):
+        monkeypatch.setattr("stretto.planners.by_sites.planner.LONGEST_TIMES", times)
+        counts.append(message_count(planned(net, "allreduce", 64_000_000, effort="normal")))
+    assert counts[1] < counts[0] / 4
+
+
 def test_what_a_site_has_crosses_in_one_message():
     plan = planned(load_topology("sites:3,4?message=20us"), "allgather", 12_000)
     assert len(set(crossings(plan))) == len(crossings(plan)) <= 6
