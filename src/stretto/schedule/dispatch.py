@@ -119,7 +119,7 @@ def starts_by_chain(
 def dispatch_by_deadlines(plan: Plan, sums_s: Float64, copies_s: float, budget: Budget | None = None) -> Plan:
     """The plan with starts by the latest moment at which each transfer can begin and its chain end in time.
 
-    Every route has a share of its links for itself, in proportion to the bytes that it carries.
+    Every route has a share of its links for itself, see :meth:`.SchedulingProblem.with_shares`.
 
     Args:
         sums_s: float64[chunks], by when all sums of a chunk are to be made.
@@ -170,8 +170,8 @@ def _schedule(
 ) -> tuple[Float64, Float64, int]:  # fmt: skip
     """Starts and seconds of some transfers of a plan, as if there were no others; lower ``urgency`` goes first.
 
-    Where routes have several links, there are three ways. Every route has a share of its links for itself, in
-    proportion to the bytes that it carries. Or a transfer is as fast as the slowest link of its route, and takes a
+    Where routes have several links, there are three ways. Every route has a share of its links for itself, by its bytes
+    and by how long it has something to carry. Or a transfer is as fast as the slowest link of its route, and takes a
     share of its faster links. Or routes over the same busy links have a share of these links together, and their
     transfers take turns.
 
