@@ -108,8 +108,8 @@ def test_a_share_is_found_and_taken_where_the_link_has_room(seed):
 
 
 def two_ways_in(first_s: float, last_s: float) -> SchedulingProblem:
-    """Two routes of 100 transfers of 1 s over link 0; the transfers of the second one have to wait for what another
-    link brings, and what they bring has to travel on over a third one."""
+    """Two routes of 100 transfers of 1 s share link 0. What goes on to link 5 first comes over link 1 in ``first_s``;
+    what goes on to link 4 then travels over link 2 for ``last_s``."""
     count = 100
     route = [[1]] * count + [[0, 4]] * count + [[2]] * count + [[0, 5]] * count
     depends = [[]] * count + [[]] * count + [[count + k] for k in range(count)] + [[k] for k in range(count)]

@@ -31,7 +31,7 @@ from ...schedule.sizing import sized
 from ...schedule.trees import divide
 from ..registry import Request, asked_by, register
 from ..run import plan_by, refusal_of
-from .turns import EARLY_SHARE, FURTHER_SHARE, NEAR, Case, Turn
+from .turns import EARLY_SHARE, NEAR, Case, Turn
 
 PLANNING_SHARE = 0.9
 """Share of the effort that candidates may spend; the rest is for the bound and for the choice."""
@@ -90,8 +90,8 @@ def auto(request: Request) -> Plan:
             break
         due = best is None or (turn.leads and not led and turn.steps <= min(turn.most, case.worth(best)))
         fits = not budget.exhausted and turn.steps <= budget.left
-        further = best is not None and not turn.leads and not fits and turn.steps <= case.further(best)
-        if not (fits or due or further):
+        further = 0.0 if best is None or turn.leads or fits else case.further(best)
+        if not (fits or due or turn.steps <= further):
             answers.append(Answer(turn.name, refusal=Unsupported(NO_EFFORT)))
             continue
         request.tell(number, len(turns), turn.name)
@@ -100,7 +100,7 @@ def auto(request: Request) -> Plan:
         if due and best is not None:  # what is there is far from the bound, and much of the effort may be spent
             share = budget.at_least(max(turn.again, part))
         elif further:  # others lose nothing by it
-            share = budget.at_least(FURTHER_SHARE * budget.steps).apart()
+            share = budget.at_least(further).apart()
         if led:  # then no work is done that cannot be divided and takes longer than all the effort
             share.beyond = 1.0
         own = replace(request, budget=share, progress=None)

@@ -157,11 +157,10 @@ def _plans(label: Int64, request: Request, planner: str) -> list[Plan]:
         plan = plan_by(planner, own)
         return replace(plan.expand() if isinstance(plan, SymmetricPlan) else plan, topology=net.topology)
 
-    each = float(len(c.ranks))
+    each, most = float(len(c.ranks)), LONGEST_TIMES * request.budget.most
     for handling in HANDLINGS:
         between = net.handled(c, handling)
         chosen = chosen_on(between)
-        most = LONGEST_TIMES * request.budget.most
         if between is net.topology or _steps_inside(chosen, MESSAGES_A_RANK * each) <= most:
             break
     budget, way = request.budget.with_costs(COSTS), ways_of(topology).one
