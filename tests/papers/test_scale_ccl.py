@@ -10,12 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from examples import examples
+from heldout_networks import KINDS as KINDS_OF_NETWORKS
 from networks import partial_sums, random_network
 from stretto.bounds import bounds
 from stretto.kernels.pipes import Lists
 from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
 from stretto.model.demand import alltoallv
+from stretto.model.errors import Unsupported
 from stretto.model.kinds import EVERY_KIND
 from stretto.model.plan import Plan
 from stretto.model.topology import ACCELERATOR, ROUTER, Topology, make_topology
@@ -280,3 +282,11 @@ def test_section_4_2_the_buffer_of_a_router_decides_which_of_two_gets_a_chunk():
         simulate(gathered("sites:2,4?routers=2", rules="paper", occupancy=w)).completion_s for w in (0, 0.5)
     )
     assert heeds < 0.6 * blind
+
+
+def test_what_takes_minutes_through_switches_is_refused_before_it_begins():
+    """488 GPUs on rails: each way to a GPU is compared with those from all others, 70 s for a chunk."""
+    net = KINDS_OF_NETWORKS["rails"](np.random.default_rng(410314))
+    work = Workload((make_collective("broadcast", net, 10**9),))
+    with pytest.raises(Unsupported, match=r"scale-ccl's events .* would take about \d+ s of CPU"):
+        run_planner("scale-ccl", net, work, effort="normal")
