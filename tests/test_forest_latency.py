@@ -19,7 +19,6 @@ from stretto.model.errors import Unsupported
 from stretto.model.stop import Stop
 from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from stretto.planners import run_planner
-from stretto.planners.forest import kernel_arborescences as arborescences
 from stretto.planners.forest.candidates import forests_of
 from stretto.planners.forest.division import divide_data
 from stretto.planners.forest.forest import Forest
@@ -89,29 +88,10 @@ def test_priced_trees_reach_the_best_rate_of_all_trees(seed):
     ranks = some_of(net, seed)
     c = make_collective("allreduce", net, 10**9, ranks=ranks)
     known = forests_of(net, c, 150_000)[0]
-    forest = divide_data(net, Forest.concatenate([known, priced_trees(net, c, known, 1000.0, 128, 0.3)]), None)
+    forest = divide_data(net, Forest.concatenate([known, priced_trees(net, c, known, 1000.0, 128, 0.3, 0.1)]), None)
     best = best_rate(net, ranks)
     assert best >= tree_rates(net, np.array(ranks, dtype=np.int32)).rate * (1 - 1e-6)
     assert 0.99 * best <= 1 / forest.seconds_per_byte(net) <= (1 + 1e-3) * best
-
-
-@given(seed=st.integers(0, 100_000))
-def test_trees_to_some_nodes_reach_them_and_cost_no_more_than_to_all(seed):
-    rng = np.random.default_rng(seed)
-    n = int(rng.integers(3, 8))
-    wanted, root = int(rng.integers(1, n)), int(rng.integers(n))
-    cost = rng.integers(1, 9, (n, n)).astype(np.float64)
-    some, every = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
-    arborescences.steiner_arborescence(cost, root, wanted, some)
-    arborescences.arborescence(cost, root, every)
-    assert some[root] == -1
-    for v in range(n):
-        assert v >= wanted or v == root or some[v] >= 0
-        for _ in range(n):
-            v = v if some[v] < 0 else int(some[v])
-        assert v == root or some[v] == -2
-    paid = [sum(cost[tree[v], v] for v in range(n) if tree[v] >= 0) for tree in (some, every)]
-    assert paid[0] <= paid[1]
 
 
 @settings(max_examples=12)
@@ -246,8 +226,8 @@ def test_shallow_trees_are_chosen_where_latency_counts():
     net = ring(6, latency_s=1e-3)
     c = make_collective("allreduce", net, 600_000, ranks=[0, 2, 3])
     known = forests_of(net, c, 150_000)
-    for choice in Pool.grown(net, c, known, 1000.0, 64).by_depth(
-        600, Budget().with_costs({"rates": 1.0, "transfer": 3.0})
+    for choice in Pool.grown(net, c, known, 1000.0, 64, 32).by_filling(
+        600, Budget().with_costs({"rates": 1.0, "pricing": 0.3, "transfer": 3.0})
     ):
         assert sum(choice.forest.share) == 1
     plan = run_planner("forest", net, Workload((c,)))
@@ -260,8 +240,8 @@ def test_trees_are_no_more_than_parts_and_shallow_enough_for_them():
     # trees as fast as without messages take 2.24 times the bound
     net = load_topology("dgx1?message=20us")
     c = make_collective("allreduce", net, 16_000_000)
-    budget = Budget().with_costs({"rates": 1.0, "transfer": 3.0})
-    for choice in choices_by_parts(net, c, forests_of(net.delayed, c, 150_000)[:1], 128, budget)[:1]:
+    budget = Budget().with_costs({"rates": 1.0, "pricing": 0.3, "transfer": 3.0})
+    for choice in choices_by_parts(net, c, forests_of(net.delayed, c, 150_000)[:1], 128, 32, budget)[:1]:
         assert len(choice.forest.share) <= choice.parts
     plan = run_planner("forest", net, Workload((c,)), effort="normal")
     assert verify(plan).ok
@@ -277,8 +257,10 @@ def test_trees_that_carry_less_than_a_part_are_left_out_of_one_forest(kind):
         c = make_collective(kind, net, 1_000_000)
         packed = forests_of(net.delayed, c, 150_000)
         most = 16 * len(c.ranks) if kind == "allreduce" else 16
-        first, *others = choices_by_parts(net, c, packed, most, Budget().with_costs({"rates": 1.0, "transfer": 3.0}))
-        pool = Pool.grown(net, c, packed, c.size_bytes / first.parts, most)
+        first, *others = choices_by_parts(
+            net, c, packed, most, 32, Budget().with_costs({"rates": 1.0, "pricing": 0.3, "transfer": 3.0})
+        )
+        pool = Pool.grown(net, c, packed, c.size_bytes / first.parts, most, 32)
         whole = pool.of_whole_parts(first.forest, first.parts)
         if whole is None:
             continue
@@ -295,8 +277,8 @@ def test_trees_that_carry_less_than_a_part_are_left_out_of_one_forest(kind):
 def test_no_linear_program_is_solved_once_the_net_has_fired():
     net = ring(6, latency_s=1e-3)
     c = make_collective("allgather", net, 600_000)
-    pool = Pool.grown(net, c, forests_of(net, c, 150_000), 1000.0, 16)
-    budgets = [Budget(stop=stop).with_costs({"rates": 1.0}) for stop in (Stop(), Stop(0.0))]
+    pool = Pool.grown(net, c, forests_of(net, c, 150_000), 1000.0, 16, 32)
+    budgets = [Budget(stop=stop).with_costs({"rates": 1.0, "pricing": 0.3}) for stop in (Stop(), Stop(0.0))]
     assert [len(pool.by_windows(600, 1.0, budget)) > 0 for budget in budgets] == [True, False]
 
 
@@ -306,8 +288,8 @@ def test_small_collectives_among_some_accelerators_are_near_the_bound(kind):
     net, ranks = load_topology("mesh:3x3"), [0, 2, 4, 6, 8]
     c = make_collective(kind, net, shard_bytes=64_000, ranks=ranks)
     known = forests_of(net, c, 150_000)
-    for choice in Pool.grown(net, c, known, 1000.0, 16).by_depth(
-        c.size_bytes / 1000, Budget().with_costs({"rates": 1.0, "transfer": 3.0})
+    for choice in Pool.grown(net, c, known, 1000.0, 16, 32).by_filling(
+        c.size_bytes / 1000, Budget().with_costs({"rates": 1.0, "pricing": 0.3, "transfer": 3.0})
     ):
         assert choice.forest.root_share == known[0].root_share
         assert np.bincount(choice.forest.up.root).max() <= 16

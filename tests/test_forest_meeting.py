@@ -18,11 +18,12 @@ from stretto.model.variants import opposite
 from stretto.planners import run_planner
 from stretto.planners.forest import kernel_branchings
 from stretto.planners.forest.candidates import forests_of
+from stretto.planners.forest.division import divide_data
 from stretto.planners.forest.forest import Forest
 from stretto.planners.forest.kernel_branchings import Branchings
 from stretto.planners.forest.meeting import UndirectedEdges, meeting_trees, more_trees
 from stretto.planners.forest.pack import rank_edges
-from stretto.planners.forest.priced import priced_forest
+from stretto.planners.forest.priced import priced_trees
 from stretto.planners.forest.windows import shares_by_windows
 from stretto.schedule.trees import depths
 from stretto.simulate import simulate
@@ -133,7 +134,7 @@ def test_at_most_sixteen_trees_a_root(spec, kind):
     for found in forests_of(net, c, 60_000):
         used: Forest | None = found
         if (spec, kind) == ("dgx2:2", "allreduce"):  # these are deep, and the planner takes those of least price
-            used = priced_forest(net, c, found, 2 * (len(c.ranks) - 1) * c.size_bytes / 60_000, 16 * len(c.ranks))
+            used = divide_data(net, priced_trees(net, c, found, 2e6, 16 * len(c.ranks), 30.0, 0.1), None)
         assert used is not None
         assert np.bincount(used.up.root).max() <= 16
 

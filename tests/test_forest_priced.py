@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,14 +11,17 @@ from hypothesis import strategies as st
 
 from networks import random_network
 from stretto.bounds import bounds
+from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
 from stretto.planners import run_planner
-from stretto.planners.forest import kernel_arborescences as arborescences
+from stretto.planners.forest import kernel_growth as growth
 from stretto.planners.forest import priced
 from stretto.planners.forest.candidates import forests_of
+from stretto.planners.forest.division import divide_data
+from stretto.planners.forest.kernel_growth import Costs, Links
 from stretto.planners.forest.lowering import pipeline
 from stretto.planners.forest.planner import COSTS
-from stretto.planners.forest.priced import priced_forest
+from stretto.planners.forest.priced import priced_trees
 from stretto.planners.forest.refinement import _may_be_apart
 from stretto.schedule.effort import Budget
 from stretto.simulate import simulate
@@ -26,49 +29,72 @@ from stretto.topologies import load_topology
 from stretto.verify import verify
 
 
-def cheapest(cost, root):
-    """The cost of the cheapest out-tree among all choices of parents."""
-    n, best = len(cost), np.inf
-    others = [v for v in range(n) if v != root]
-    for choice in product(range(n), repeat=n - 1):
-        parent = dict(zip(others, choice, strict=True))
-        if all(reaches(parent, v, root, n) for v in others):
-            best = min(best, sum(cost[parent[v], v] for v in others))
-    return best
+def grown(net, roots, kinds, costs):
+    """Trees among the accelerators of a network, as the kernel grows them."""
+    ends = [e.astype(np.int64) for e in (net.src, net.dst)]
+    lists = [Ragged.grouped(e, np.arange(net.link_count), net.node_count) for e in ends]
+    out, into = ((each.offsets, each.values.astype(np.int64)) for each in lists)
+    ways = Links(*ends, *out, *into), Links(*ends[::-1], *into, *out)
+    nodes = net.accelerators.astype(np.int64)
+    return growth.grow(ways, nodes, len(nodes), np.array(roots), np.array(kinds), costs)
 
 
-def reaches(parent, v, root, n):
-    for _ in range(n):
-        v = parent.get(v, root)
-    return v == root
+def dijkstra(net, root, cost):
+    """What the cheapest path from a node to each other one costs."""
+    far = np.full(net.node_count, np.inf)
+    far[root] = 0.0
+    for _ in range(net.node_count):
+        np.minimum.at(far, net.dst, far[net.src] + cost)
+    return far
 
 
 @given(seed=st.integers(0, 100_000))
-def test_trees_are_of_least_cost(seed):
-    rng = np.random.default_rng(seed)
-    n = int(rng.integers(2, 6))
-    root = int(rng.integers(n))
-    cost = rng.integers(1, 9, (n, n)).astype(np.float64)
-    cost[rng.random((n, n)) < 0.3] = np.inf
-    cost[root] = np.where(np.isfinite(cost[root]), cost[root], 50.0)
-    parent = np.empty(n, dtype=np.int64)
-    arborescences.arborescence(cost, root, parent)
-    assert parent[root] == -1
-    assert sum(cost[parent[v], v] for v in range(n) if v != root) == cheapest(cost, root)
+def test_where_length_is_dear_ways_are_the_shortest(seed):
+    net, rng = random_network(seed), np.random.default_rng(seed)
+    net = replace(net, kind=np.zeros_like(net.kind), transit=np.zeros(net.node_count, dtype=np.bool_))
+    seconds, length = rng.random(net.link_count) + 0.1, 1e9 * (rng.random(net.link_count) + 0.1)
+    root = int(rng.integers(net.node_count))
+    parent, _, _, _ = grown(net, [root], [0], Costs(seconds, length, 0.1))
+    far = dijkstra(net, root, length)
+    link = {ends: e for e, ends in enumerate(zip(net.src.tolist(), net.dst.tolist(), strict=True))}
+    for v in range(net.node_count):
+        away, w = 0.0, v
+        while parent[0, 0, w] >= 0:
+            away, w = away + length[link[int(parent[0, 0, w]), w]], int(parent[0, 0, w])
+        assert w == root
+        assert away == pytest.approx(far[v], rel=1e-6)
 
 
-def forest_on(net, size=10**9):
-    c = make_collective("allreduce", net, size)
-    return priced_forest(net, c, forests_of(net, c, 150_000)[0], 1000.0, 128)
+@pytest.mark.parametrize(("steepness", "children"), [(0.0, 15), (1.0, 3)])
+def test_prices_rise_within_a_tree(steepness, children):
+    # through a switch the root sends to all, unless its link becomes dearer with each that it serves
+    net = load_topology("star:16")
+    costs = Costs(np.ones(net.link_count), np.full(net.link_count, 0.1), steepness)
+    parent, _, _, _ = grown(net, [0], [0], costs)
+    assert (parent == 0).sum() <= children
+    assert steepness or (parent == 0).sum() == children
+
+
+def test_what_cannot_be_reached_is_outside():
+    net = load_topology("line:3")
+    net = net.with_links(np.flatnonzero(net.dst != 2))
+    parent, _, _, _ = grown(net, [0], [0, 1], Costs(np.ones(net.link_count), np.zeros(net.link_count), 0.1))
+    assert parent[0].tolist() == [[-1, 0, -2], [-1, 0, 1]]
+    c = make_collective("allreduce", net, 10**6)
+    assert priced._Ground.of(net, c, 1000.0).grown(np.array([0]), np.ones(3), 0.0, 0.1) is None
+
+
+def forest_on(net, most=128):
+    c = make_collective("allreduce", net, 10**9)
+    trees = priced_trees(net, c, forests_of(net, c, 150_000)[0], 1000.0, most, 3.0, 0.1)
+    assert trees is not None
+    return divide_data(net, trees, None)
 
 
 @given(seed=st.integers(0, 100_000))
 def test_routes_lead_from_parent_to_child_through_nodes_that_pass_bytes_on(seed):
     net = random_network(seed)
     forest = forest_on(net)
-    if not net.transit.any():
-        assert forest is None
-        return
     for trees, sums in ((forest.up, True), (forest.down, False)):
         for root, toward, hop in zip(trees.root, trees.toward, trees.hop, strict=True):
             reached = np.flatnonzero(toward >= 0)
@@ -108,7 +134,7 @@ def test_copies_need_not_come_after_sums_of_trees_that_fill_links_only_together(
     # one part a tree on dgx2:4: sooner one after the other, and never near the bound so
     net = load_topology("dgx2:4")
     work = Workload((make_collective("allreduce", net, shard_bytes=16 * 10**6),))
-    plan = pipeline(net, work, [forest_on(net)], 1.0, Budget(costs=COSTS), good_enough=1.0)
+    plan = pipeline(net, work, [forest_on(net, 64)], 1.0, Budget(costs=COSTS), good_enough=1.0)
     assert plan.meta["apart"]
     assert not _may_be_apart(plan)
 
@@ -127,8 +153,8 @@ def test_the_kernel_is_given_arrays_of_one_layout(kind, monkeypatch):
         """What the kernel is given."""
 
     def at_speed(kernel, work):
-        def call(links, nodes, *more):
-            raise Given(*links, *nodes, *more)
+        def call(ways, *more):
+            raise Given(*ways[0], *ways[1], *more[-1], *more)
 
         return call
 

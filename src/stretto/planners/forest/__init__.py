@@ -28,7 +28,7 @@ latency                  Pool: packed and priced trees, and the limit of depth w
 parts                    forests for numbers of parts, where messages cost
 windows                  LinkUses: a linear program for shares where latency counts
 priced                   shallow trees, one after another by price (Plotkin, Shmoys and Tardos 1995)
-kernel_arborescences     cheapest out-trees (Edmonds 1967), also over relays (Takahashi and Matsuyama 1980)
+kernel_growth            trees of little price, also over relays (Takahashi and Matsuyama 1980)
 kernel_branchings        out-trees made shallower by other parents
 kernel_packing           out-trees grown edge by edge, with a max-flow for each edge tried
 kernel_spanning          spanning trees packed by matroid union (Roskind and Tarjan 1985), and made shallower

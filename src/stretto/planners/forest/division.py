@@ -101,7 +101,12 @@ def divide_data(topology: Topology, forest: Forest, root_share: dict[int, Fracti
 
 
 def fastest_rates(
-    trees: int, tree: Int64, link: Int64, bandwidth: Float64, groups: Iterable[tuple[Int64, float]] = ()
+    trees: int,
+    tree: Int64,
+    link: Int64,
+    bandwidth: Float64,
+    groups: Iterable[tuple[Int64, float]] = (),
+    worth: Float64 | float = 1.0,
 ) -> Float64:
     """float64[trees], the shares of the whole with which trees are fastest together, by a linear program.
 
@@ -109,16 +114,17 @@ def fastest_rates(
         tree, link: int64[uses], the links (or edges) that each tree uses.
         bandwidth: float64[links].
         groups: trees whose data together is in the given proportion to that of other groups.
+        worth: float64[trees], what the rate of each counts.
     """
     from ...solvers import INFINITY, Model, solve
 
     model = Model()
-    rates = model.columns(trees, 0.0, INFINITY, -1.0)
+    rates = model.columns(trees, 0.0, INFINITY, -np.broadcast_to(worth, trees))
     model.rows(len(bandwidth), -INFINITY, bandwidth / bandwidth.max(), (link, rates[tree], 1.0))
     (whole,) = model.columns(1, 0.0, INFINITY, 0.0)
     for group, amount in groups:
         model.rows(1, 0.0, 0.0, (0, rates[group], 1.0), (0, whole, -amount))
     solution = solve(model)
     assert solution.x is not None, "rates of 0 are a solution"
-    rate = solution.x[rates]
-    return np.asarray(rate / rate.sum())
+    rate = np.maximum(solution.x[rates], 0.0)
+    return np.asarray(rate / max(rate.sum(), 1e-300))

@@ -39,6 +39,64 @@ MOST_COMPARED = 4
 
 
 @dataclass(frozen=True)
+class Hops:
+    """The edges of trees, which take routes of several links.
+
+    Attributes:
+        tree: int64[edges].
+        routes: the links of each edge.
+        number: int64[edges], the same for edges over the same links.
+    """
+
+    forest: Forest
+    tree: Int64
+    routes: Ragged
+    number: Int64
+
+    @classmethod
+    def of(cls, forest: Forest) -> Hops:
+        ways = (forest.up, forest.down)
+        tree = np.concatenate([np.nonzero(way.toward >= 0)[0] for way in ways])
+        routes = Ragged.concatenate([way.routes.take(way.hop[way.toward >= 0]) for way in ways])
+        return cls(forest, tree, routes, route_numbers(routes).astype(np.int64))
+
+    @property
+    def by_way(self) -> list[tuple[Trees, Int64]]:
+        """The trees for sums and those for copies, each with the numbers of the routes of its edges."""
+        numbers = np.split(self.number, [int((self.forest.up.toward >= 0).sum())])
+        return list(zip((self.forest.up, self.forest.down), numbers, strict=True))
+
+    def seconds_per_byte(self, topology: Topology, share: Float64, least: float = 0.0) -> Float64:
+        """float64[edges], how long a byte takes over each edge, where routes have their shares of links.
+
+        Args:
+            share: float64[trees], what each carries of all data.
+            least: what a route carries at least, as a share of the median of those that carry anything.
+        """
+        links, owners = self.routes.values, self.routes.owners
+        load = np.bincount(links, share[self.tree][owners], topology.link_count)
+        carried = np.bincount(self.number, share[self.tree])
+        lacking = np.maximum(least * np.median(carried[carried > 0]) - carried, 0.0)
+        busy = (load[links] + lacking[self.number][owners]) / topology.bandwidth[links]
+        seconds: Float64 = self.routes.reduced(np.maximum, busy) / (carried + lacking)[self.number]
+        return seconds
+
+    def paces(self, seconds: Float64) -> Float64:
+        """float64[trees], seconds from the farthest leaf to the root and on to the farthest leaf.
+
+        Args:
+            seconds: float64[edges].
+        """
+        pace, begin = np.zeros(len(self.forest.share)), 0
+        for way, numbers in self.by_way:
+            over = np.zeros(way.toward.shape)
+            over[way.toward >= 0] = seconds[begin : begin + len(numbers)]
+            pace += sums_to_root(way, over).max(axis=1)
+            begin += len(numbers)
+        return pace
+
+
+@dataclass(frozen=True)
 class Filling:
     """A forest on the network in which each of its routes is a link, with its share of what it leads over.
 
@@ -53,17 +111,11 @@ class Filling:
 
     @classmethod
     def of(cls, topology: Topology, forest: Forest) -> Filling:
-        share, ways = np.array(forest.share, dtype=np.float64), (forest.up, forest.down)
-        tree = np.concatenate([np.nonzero(way.toward >= 0)[0] for way in ways])
-        routes = Ragged.concatenate([way.routes.take(way.hop[way.toward >= 0]) for way in ways])
-        number = route_numbers(routes).astype(np.int64)
-        net = _routes_as_links(topology, routes, number, share[tree])
-        hops = np.split(number, [int((forest.up.toward >= 0).sum())])
-        up, down = (_over_links(way, hop, net.link_count) for way, hop in zip(ways, hops, strict=True))
-        pace = np.zeros(len(share))
-        for way in (up, down):
-            pace += sums_to_root(way, np.where(way.toward >= 0, 1 / net.bandwidth[way.hop], 0.0)).max(axis=1)
-        return cls(net, Forest(up, down, forest.share), share, pace)
+        hops, share = Hops.of(forest), np.array(forest.share, dtype=np.float64)
+        seconds = hops.seconds_per_byte(topology, share)
+        net = _routes_as_links(topology, hops, seconds)
+        up, down = (_over_links(way, numbers, net.link_count) for way, numbers in hops.by_way)
+        return cls(net, Forest(up, down, forest.share), share, hops.paces(seconds))
 
     @cached_property
     def weights(self) -> Float64:
@@ -85,34 +137,33 @@ class Filling:
         edges: Int64 = sum((way.toward >= 0).sum(axis=1) for way in (self.forest.up, self.forest.down))
         finest = max(transfers / float(self.weights @ edges), 1.0)
         counts = [*powers_up_to(finest), finest] if messages_cost(self.topology) else [finest]
-        return min(self._cut_s(c, count) for count in counts)
+        return min(self.cut_s(c, count) for count in counts)
 
-    def _cut_s(self, c: Collective, count: float) -> float:
+    def cut_s(self, c: Collective, count: float) -> float:
         """The same with ``count`` parts a tree, on average."""
         parts, size = self.parts(count), c.size_bytes * self.share
         uses = LinkUses.of(self.topology, self.forest, size / parts)
         carried_s = size[uses.tree] / self.topology.bandwidth[uses.link]
-        return uses.needed_s(carried_s + parts[uses.tree] * self.topology.message_s[uses.link])
+        needed_s = uses.needed_s(carried_s + parts[uses.tree] * self.topology.message_s[uses.link])
+        return max(needed_s, float(uses.through_s.max()))
 
 
-def _routes_as_links(topology: Topology, routes: Ragged, number: Int64, share: Float64) -> Topology:
+def _routes_as_links(topology: Topology, hops: Hops, seconds: Float64) -> Topology:
     """The network whose links are the routes of a forest's edges.
 
     Args:
-        number: int64[edges], the same for edges over the same links.
-        share: float64[edges], what an edge carries of all data.
+        seconds: float64[edges], how long a byte takes over each.
     """
-    load = np.bincount(routes.values, share[routes.owners], topology.link_count)
-    busy = (load / topology.bandwidth)[routes.values] / np.bincount(number, share)[number][routes.owners]
-    first = np.unique(number, return_index=True)[1]
-    links = routes.values
+    first = np.unique(hops.number, return_index=True)[1]
+    routes, links = hops.routes, hops.routes.values
+    message_bytes = topology.message_s[links] * topology.bandwidth[links]
     return replace(
         topology,
         src=topology.src[links[routes.offsets[:-1]]][first],
         dst=topology.dst[links[routes.offsets[1:] - 1]][first],
-        bandwidth=1 / routes.reduced(np.maximum, busy)[first],
+        bandwidth=1 / seconds[first],
         latency_s=topology.route_latency_s(routes)[first],
-        message_s=routes.reduced(np.maximum, (topology.message_s * topology.bandwidth)[links] * busy)[first],
+        message_s=routes.reduced(np.maximum, message_bytes * seconds[routes.owners])[first],
         changes=NO_CHANGES,
     )
 

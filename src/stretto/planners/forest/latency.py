@@ -1,10 +1,8 @@
-"""Forests where latency or messages count beside bandwidth: few deep trees at a high rate, or shallow ones at a lower.
+"""Forests of the trees with which plans end first: few deep trees at a high rate, or shallow ones at a lower.
 
-A plan that cuts data into parts takes about the sum of two times: a part's way through the deepest tree, and the
-busiest link's work for all parts. Trees to choose from are grown several times, each time with a higher price of length
-(:mod:`.priced`). Then several limits of depth are tried. For each limit deeper trees are left out, and a linear program
-divides the data among the others so that the busiest link has the least work (:mod:`.division`). The limit with the
-smallest sum is taken.
+A plan that cuts data into parts takes about the sum of two times: a part's way through the trees, and the busiest
+link's work for all parts. Trees to choose from are packed, and grown in several ways (:mod:`.priced`). Linear programs
+divide the data among them so that both times together are short (:mod:`.division`, :mod:`.windows`).
 
 Where messages cost, links and trees are measured for parts of the given size: the cost of a message makes a link slower
 and a tree deeper. Larger parts lose less of a link's bandwidth to messages, smaller parts pass sooner through a tree.
@@ -26,27 +24,33 @@ from ...model.variants import seen_by
 from ...schedule.cutting import powers_up_to
 from ...schedule.effort import Budget
 from .division import SHARE_UNITS, divide_data, fastest_rates, largest
+from .filling import Filling, Hops
 from .forest import Forest
-from .priced import PRICING_STEPS, priced_trees, pricing_work, trees_at
+from .priced import priced_trees, pricing_work, trees_at
 from .windows import LinkUses, Shares, counts_by_windows
 
-LENGTH_PRICES = (3.0, 100.0, 1e5)
-"""Prices of length, one for each time that trees are grown: what the mean length of a link costs, as a multiple of what
-the cheapest link costs."""
+GROWN = (0.03, 0.3), (0.03, 3.0), (0.1, 3.0), (0.1, 100.0), (0.1, 3e3), (0.1, 1e5)
+"""How trees are grown: how prices rise (:func:`.priced.priced_trees`), and what the mean length of a link costs, as a
+multiple of what the cheapest link costs."""
 
-MOST_USES = 50_000
+GROWN_EACH, GROWN_SHARE = (32, 128), 0.1
+"""``GROWN_EACH``: fewest and most trees that are grown in each way for an AllReduce; for other collectives the fewest,
+or one for each root. ``GROWN_SHARE``: share of the effort which more than the fewest may take."""
+
+MOST_USES = 200_000
 """Largest number of uses of a link by a tree, added up over all trees that are grown, about."""
 
-SHALLOWEST, DEEPER, LIMITS = 1.02, 1.17, 9
-"""Limits of depth. ``SHALLOWEST``: the first limit, as a multiple of the least depth with which every root has a tree.
-``DEEPER``: the ratio of each limit to the one before. ``LIMITS``: how many there are."""
-
+DEEPER, FILLINGS, LEAST_WORTH, LEAST_CARRIED = 1.17, 2, 1e-3, 0.5
+"""``DEEPER``: times by which the slowest trees that stay take less than the slowest before. ``FILLINGS``: linear
+programs with the time in which pipelines fill by the last solution. ``LEAST_WORTH``: what the rate of a late tree
+counts, at least. ``LEAST_CARRIED``: what a route that carries nothing would carry, as a share of the median of others,
+while pipelines are looked at."""
 
 LENGTHS = 0.03, 0.3, 3.0
 """What length costs where trees are grown by the prices of a linear program. The prices of all links together are 1;
 length costs each of these for the time in which the quickest tree would carry all data."""
 
-PROGRAM_TIMES = 3.0
+PROGRAM_TIMES = 2.0
 """Times what a use of a link by a tree takes in a program of rates that it takes in one of windows."""
 
 MOST_PROGRAMS = 12
@@ -63,14 +67,14 @@ class Choice(NamedTuple):
     """A forest for a number of parts.
 
     Attributes:
-        end_s: about when its plan ends, seconds.
+        end_s: about when its plan ends if a part takes links alone, as where parts are few, seconds.
+        shared_s: about when it ends if routes share their links.
         parts: into how many parts to cut all data.
-        limit: number of the limit of depth.
     """
 
     end_s: float
+    shared_s: float
     parts: float
-    limit: int
     forest: Forest
 
 
@@ -91,48 +95,79 @@ class Pool:
 
     @classmethod
     def grown(
-        cls, topology: Topology, c: Collective, packed: list[Forest], part_bytes: float, most: int
+        cls, topology: Topology, c: Collective, packed: list[Forest], part_bytes: float, most: int, each: int
     ) -> Pool | None:
-        """Trees of least price for parts of a size, and packed ones; None where that would be too much work."""
-        free, root_share = c.traits.reduces_to_all, packed[0].root_share
-        known = Forest.concatenate(packed)
-        count = len(known.share)
-        affordable = int((MOST_USES * count / len(known.uses[0]) - count) / len(LENGTH_PRICES))
-        if affordable < (1 if free else len(root_share)):
-            return None
-        more, seen = min(most if free else most * len(root_share), affordable), seen_by(topology, part_bytes)
-        priced = [priced_trees(seen, c, packed[0], part_bytes, more, price) for price in LENGTH_PRICES]
-        trees = Forest.concatenate([known, *(forest for forest in priced if forest is not None)])
-        return cls(topology, c, trees, None if free else root_share, most)
+        """Priced trees for parts of a size, and packed ones; None where that would be too much work.
 
-    def by_depth(self, parts: float, budget: Budget, near: int | None = None) -> list[Choice]:
-        """Forests for a number of parts in all, one for each limit of depth that was tried; the best one first.
+        Args:
+            each: trees that are grown in each way, at most.
+        """
+        root_share, known = packed[0].root_share, Forest.concatenate(packed)
+        count, least = len(known.share), 1 if c.traits.reduces_to_all else len(root_share)
+        affordable = int((MOST_USES * count / len(known.uses[0]) - count) / len(GROWN))
+        if affordable < least:
+            return None
+        more, seen = min(each, affordable), seen_by(topology, part_bytes)
+        priced = [priced_trees(seen, c, packed[0], part_bytes, more, price, steepness) for steepness, price in GROWN]
+        trees = Forest.concatenate([known, *(forest for forest in priced if forest is not None)])
+        return cls(topology, c, trees, None if c.traits.reduces_to_all else root_share, most)
+
+    @staticmethod
+    def grown_each(topology: Topology, c: Collective, packed: list[Forest], most: int, budget: Budget) -> int:
+        """Trees that are grown in each way.
+
+        Args:
+            most: how many for an AllReduce, at most.
+            budget: with a cost for "pricing", of a tree and link.
+        """
+        if not c.traits.reduces_to_all:
+            return max(GROWN_EACH[0], len(packed[0].root_share))
+        affordable = GROWN_SHARE * budget.steps / budget.cost(pricing=len(GROWN) * pricing_work(topology, c, 1))
+        return int(max(min(affordable, most), GROWN_EACH[0]))
+
+    def by_filling(self, parts: float, budget: Budget) -> list[Choice]:
+        """The forests for a number of parts in all whose plans end first, about: where a part takes each link alone,
+        and where routes have shares of their links.
+
+        A linear program weighs the busiest link against how long trees take. While that gains, the trees that take
+        longest are left out. Shares of links depend on how much each route carries, which is taken from the last
+        solution, a few times. What few routes carry they carry in many parts, and their pipelines fill soon.
 
         Args:
             budget: with a cost for "rates", of a use of a link by a tree.
-            near: the limit to begin with, one of the middle by default.
         """
-        part_bytes = self.collective.size_bytes / parts
-        net = seen_by(self.topology, part_bytes)
-        uses = LinkUses.of(net, self.trees, part_bytes)
-        depth_s = uses.through_s
-        limits_s = self._least_depth_s(depth_s) * np.cumprod([SHALLOWEST] + [DEEPER] * (LIMITS - 1))
-        choices: dict[int, Choice] = {}
+        c, part_bytes = self.collective, self.collective.size_bytes / parts
+        net, hops = seen_by(self.topology, part_bytes), Hops.of(self.trees)
+        through_s, latency_s = (LinkUses.of(net, self.trees, size).through_s for size in (part_bytes, 0.0))
+        every, choices = np.arange(len(self.trees.share)), list[tuple[Choice, Float64]]()
 
-        def add(k: int) -> None:
-            if 0 <= k < LIMITS and k not in choices:
-                seconds, forest = self._fastest(net, np.flatnonzero(depth_s <= limits_s[k]), parts, budget)
-                choices[k] = Choice(float(limits_s[k]) + seconds, parts, k, forest)
+        def solve(late_s: Float64, rows: Int64, within_s: float) -> float:
+            share = self._soonest(net, late_s / within_s, rows, parts, budget)
+            amounts = np.where(share > 0, np.ceil(share * SHARE_UNITS), 0).astype(np.int64)
+            forest = self.trees.divided(amounts.tolist(), self.root_share)
+            busy_s = forest.seconds_per_byte(net) * c.size_bytes
+            alone_s = busy_s + float(through_s[share > 0].max())
+            shared_s = Filling.of(self.topology, forest).cut_s(c, max(parts / len(forest.share), 1.0))
+            choices.append((Choice(alone_s, shared_s, parts, forest), share))
+            return float(busy_s + late_s @ share)
 
-        # the sum falls and then rises with the limit, more or less
-        best = LIMITS // 2 if near is None else near
-        for step in (2, 1) if near is None else (1,):
-            last = -1
-            while best != last:
-                for k in (best, best - step, best + step):
-                    add(k)
-                last, best = best, min(choices, key=lambda k: choices[k].end_s)
-        return sorted(choices.values(), key=lambda choice: choice.end_s)
+        within_s, rows, last_s = solve(through_s, every, inf), every, inf
+        while choices[-1][0].end_s < last_s:
+            last_s = choices[-1][0].end_s
+            limit_s = max(float(through_s[choices[-1][1] > 0].max()) / DEEPER, self._least_depth_s(through_s))
+            fewer = np.flatnonzero(through_s <= limit_s)
+            if len(fewer) == len(rows):
+                break
+            rows = fewer
+            within_s = min(within_s, solve(through_s, rows, within_s))
+        alone, share = min(choices, key=lambda solved: solved[0].end_s)
+        for _ in range(FILLINGS):
+            late_s = latency_s + part_bytes * hops.paces(hops.seconds_per_byte(net, share, LEAST_CARRIED))
+            busy_s = choices[-1][0].forest.seconds_per_byte(net) * c.size_bytes
+            solve(late_s, every, float(busy_s + late_s @ share))
+            share = choices[-1][1]
+        shared = min((choice for choice, _ in choices), key=lambda choice: choice.shared_s)
+        return [alone] if shared is alone else [alone, shared]
 
     def by_windows(self, parts: float, end_s: float, budget: Budget) -> list[Forest]:
         """Forests for a number of parts by when trees can use each link, the soonest by a linear program first; none
@@ -166,7 +201,7 @@ class Pool:
                 least_s = found.end_s
                 price = np.where(net.latency_s > end_s, inf, found.price)
                 lengths = [each / found.unit_s for each in LENGTHS]
-                budget.charge(PRICING_STEPS * pricing_work(net, self.collective, len(roots) * len(lengths)))
+                budget.spend(pricing=pricing_work(net, self.collective, len(roots) * len(lengths)))
                 grown = trees_at(net, self.collective, roots, part_bytes, price, lengths)
                 trees = trees if grown is None else Forest.concatenate([trees, grown])
             pool = replace(pool, trees=trees)
@@ -228,32 +263,34 @@ class Pool:
             return float(depth_s.min())
         return max(float(depth_s[self.trees.up.root == root].min()) for root in self.root_share)
 
-    def _fastest(self, net: Topology, rows: Int64, parts: float, budget: Budget) -> tuple[float, Forest]:
-        """Seconds of the busiest link, and the forest: the fastest one of the trees ``rows`` with no more trees than
-        parts."""
+    def _soonest(self, net: Topology, late: Float64, rows: Int64, parts: float, budget: Budget) -> Float64:
+        """float64[trees], the shares with which some trees, no more than there are parts, end soonest, about.
+
+        Args:
+            late: float64[trees], what each is late as a share of all time. What takes all of it is worth nothing.
+        """
         most = self._most_of(parts)
+        root = self.trees.up.root if self.root_share is not None else np.zeros(len(self.trees.share), dtype=np.int64)
+        amounts = self.root_share or {0: Fraction(1)}
         while True:
             trees = self.trees.take(rows)
-            tree, link = trees.uses
-            budget.spend(rates=len(tree))
-            groups = [(np.flatnonzero(trees.up.root == v), float(s)) for v, s in (self.root_share or {}).items()]
-            rates = fastest_rates(len(rows), tree, link, net.bandwidth, groups)
-            group = [0] * len(rows) if self.root_share is None else trees.up.root.tolist()
-            carries = rates > 0.5 / SHARE_UNITS
-            carries[largest(rates.tolist(), group, 1)] = True  # roots with little data have a tree, too
-            kept = np.array([k for k in sorted(largest(rates.tolist(), group, most)) if carries[k]])
+            budget.spend(rates=len(trees.uses[0]))
+            groups = [(np.flatnonzero(root[rows] == v), float(amount)) for v, amount in amounts.items()]
+            share = fastest_rates(
+                len(rows), *trees.uses, net.bandwidth, groups, np.maximum(1 - late[rows], LEAST_WORTH)
+            )
+            carries = share > 0.5 / SHARE_UNITS
+            carries[largest(share.tolist(), root[rows].tolist(), 1)] = True  # roots with little data have a tree, too
+            kept = np.array([k for k in sorted(largest(share.tolist(), root[rows].tolist(), most)) if carries[k]])
             if len(kept) == carries.sum():
-                break
+                of_all = np.zeros(len(self.trees.share))
+                of_all[rows[kept]] = np.maximum(share[kept], 1 / SHARE_UNITS)
+                return of_all
             rows = rows[kept]
-        forest = self._forest(rows[kept], np.ceil(np.maximum(rates[kept] * SHARE_UNITS, 1.0)).astype(np.int64))
-        return forest.seconds_per_byte(net) * self.collective.size_bytes, forest
 
     def _most_of(self, parts: float) -> int:
         """Trees of a root, of an AllReduce in all, of which each can have a part."""
         return int(min(self.most, max(1.0, parts / len(self.root_share or [0]))))
-
-    def _forest(self, rows: Int64, amounts: Int64) -> Forest:
-        return self.trees.take(rows).divided(amounts.tolist(), self.root_share)
 
 
 def promising_part_count(topology: Topology, c: Collective, forest: Forest, most: float) -> float:

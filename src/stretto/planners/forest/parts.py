@@ -30,12 +30,13 @@ CHOICES_SHARE = 0.4
 
 
 def choices_by_parts(
-    topology: Topology, c: Collective, packed: list[Forest], most: int, budget: Budget
+    topology: Topology, c: Collective, packed: list[Forest], most: int, each: int, budget: Budget
 ) -> list[Choice]:
     """Forests for some numbers of parts, the most promising first; none where growing trees is too much work.
 
     Args:
         most: how many trees there may be: of an AllReduce in all, of other collectives of each root.
+        each: trees that are grown in each way, at most.
         budget: with costs for "rates" and "transfer".
     """
     quickest = min(packed, key=lambda forest: forest.seconds_per_byte(topology))
@@ -44,26 +45,33 @@ def choices_by_parts(
     most_each = min(TRANSFER_COUNTS[-1] / quickest.transfer_count(topology), affordable / quickest.links)
     finest = max(min(len(quickest.share) * most_each, float(c.size_bytes)), 1.0)  # a part has a byte at least
     middle = promising_part_count(topology, c, quickest, finest)
-    pool = Pool.grown(topology, c, packed, c.size_bytes / middle, most)
+    pool = Pool.grown(topology, c, packed, c.size_bytes / middle, most, each)
     if pool is None:
         return []
-    choices = pool.by_depth(middle, budget)
-    first = choices[0]
+    choices = pool.by_filling(middle, budget)
+    middle_s = min(choice.end_s for choice in choices)
     for times in (0.5, 2.0):
-        parts, last = middle, first
+        parts, last_s = middle, middle_s
         while 1.0 <= (parts := parts * times) <= finest and budget.spent < CHOICES_SHARE * budget.steps:
-            further = pool.by_depth(parts, budget, last.limit)
+            further = pool.by_filling(parts, budget)
             choices += further
-            if further[0].end_s > last.end_s:
+            end_s = min(choice.end_s for choice in further)
+            if end_s > last_s:
                 break
-            last = further[0]
+            last_s = end_s
     first, *others = sorted(choices, key=lambda choice: choice.end_s)
-    # estimates are poor where trees carry less than a part, for trees chosen by windows, and for packed trees, so plans
-    # of all these are always compared
+    # estimates are poor where trees carry less than a part, where routes share links, for trees chosen by windows, and
+    # for packed trees, so plans of all these are always compared
     whole = pool.of_whole_parts(first.forest, first.parts)
+    shared = min(choices, key=lambda choice: choice.shared_s)
     by_windows = pool.by_windows(first.parts, first.end_s, budget)
     unlike = [whole, *by_windows, *packed]
-    return [first, *(first._replace(forest=forest) for forest in unlike if forest is not None), *others]
+    return [
+        first,
+        *([shared._replace(end_s=first.end_s)] if shared is not first else []),
+        *(first._replace(forest=forest) for forest in unlike if forest is not None),
+        *(choice for choice in others if choice is not shared),
+    ]
 
 
 def best_by_parts(request: Request, choices: list[Choice], budget: Budget) -> Plan:

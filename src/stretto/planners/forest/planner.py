@@ -24,29 +24,27 @@ from ...schedule.effort import Budget
 from .. import Candidate, Option, Request, register
 from .candidates import LATENCY_SHARE, PACKING_STEPS, forests_of, packing_work
 from .division import few_trees, keep_largest, quickest, without_small
-from .filling import TRANSFER_COUNTS, most_promising
+from .filling import TRANSFER_COUNTS, Filling, most_promising
 from .forest import Forest
-from .latency import Choice, Pool
+from .latency import GROWN, GROWN_EACH, Choice, Pool
 from .parts import best_by_parts, choices_by_parts
-from .priced import MOST_TREES, PRICING_STEPS
-from .refinement import Forests, Refinement, finest_part_bytes
+from .priced import PRICING_STEPS, pricing_work
+from .refinement import LATE, Forests, Refinement, finest_part_bytes
 from .relays import find_relays, summing_as_relays
 
 KINDS = ("allgather", "reducescatter", "allreduce", "broadcast", "reduce", "remainder")
 
 COSTS = {
     "packing": PACKING_STEPS,
-    "latency": 12.0,
-    "rates": 0.5,
+    "rates": 0.8,
     "estimate": 0.5,
     "pricing": PRICING_STEPS,
     "cut": 0.4,
     "transfer": 3.0,
 }
 """Steps (:mod:`stretto.schedule.effort`) of each kind of work: packing trees, see :func:`.candidates.packing_work`;
-growing trees to choose from where latency counts, for each tree and node; their rates, for each use of a link by a
-tree; an estimate, for each use of a link by a tree; priced trees, for each step of the kernel; cutting, for each
-transfer. A transfer of a fine plan takes 3 in all for each link of its route, with one round of justification."""
+rates of trees, and an estimate, for each use of a link by a tree; priced trees, for each tree and link; cutting, for
+each transfer. A transfer of a fine plan takes 3 in all for each link of its route, with one round of justification."""
 
 LATENCY_BUDGET_SHARE = 0.75
 """Share of the effort within which trees with shares by latency must be found, or they are not tried."""
@@ -132,10 +130,9 @@ def _searches(
     best with few parts says little of the best with many.
     """
     collectives, apart = request.workload.collectives, request.topology.reduces.any() and not topology.reduces.any()
-    by_latency = [
-        _latency_forests(topology, c, of_c, trees, budget) for c, of_c in zip(collectives, packed, strict=True)
+    choices = [
+        of_c + _grown_forests(topology, c, of_c, trees, budget) for c, of_c in zip(collectives, packed, strict=True)
     ]
-    choices = [first + further for first, further in zip(packed, by_latency, strict=True)]
     if apart:
         stores = ~request.topology.is_switch
         choices = [
@@ -149,9 +146,9 @@ def _searches(
     else:
         choices = [most_promising(topology, c, of_c, budget) for c, of_c in zip(collectives, choices, strict=True)]
     tables: list[Forests] = [[of_c[min(k, len(of_c) - 1)] for of_c in choices] for k in range(max(map(len, choices)))]
-    first, may_add_shallow = [of_c[0] for of_c in packed], not (parts or any(by_latency))
+    first = [of_c[0] for of_c in packed]
     searches = [
-        Refinement(request, topology, some, some[0] if apart else first, parts, trees, budget, may_add_shallow)
+        Refinement(request, topology, some, some[0] if apart else first, parts, budget)
         for some in ([[table] for table in tables] if apart else [tables])
     ]
     return sorted(searches, key=lambda search: search.least_s)
@@ -176,35 +173,38 @@ def _choices_by_parts(request: Request, packed: list[Forest], trees: int, budget
     """Forests for numbers of parts, where messages cost; none where the budget does not allow them."""
     (c,) = request.workload.collectives
     request.tell(0, 0, "growing trees for numbers of parts")
-    most = _most_trees(c, trees)
-    if not _spend_on_pool(request.topology, c, packed, most, budget):
+    if not (each := _spend_on_pool(request.topology, c, packed, budget)):
         return []
-    return choices_by_parts(request.topology, c, packed, most, budget)
+    return choices_by_parts(request.topology, c, packed, _most_trees(c, trees), each, budget)
 
 
-def _latency_forests(
-    topology: Topology, c: Collective, packed: list[Forest], trees: int, budget: Budget
-) -> list[Forest]:
-    """Forests with shares by latency, where latency counts beside bandwidth, or an AllReduce has relays that could sum.
+def _grown_forests(topology: Topology, c: Collective, packed: list[Forest], trees: int, budget: Budget) -> list[Forest]:
+    """Forests of priced trees beside packed ones, where packed ones alone are late, latency counts beside bandwidth, or
+    an AllReduce has relays that could sum.
 
     None where the budget does not allow them.
     """
     if any(forest.down.twin is not None and (forest.down.twin >= 0).any() for forest in packed):
         return []
-    part_bytes = finest_part_bytes(c)
+    transfers = min(
+        TRANSFER_COUNTS[-1], budget.units("transfer") * packed[0].transfer_count(topology) / packed[0].links
+    )
+    part_bytes = finest_part_bytes(c, max(transfers, 1.0))
+    busy_s = min(forest.seconds_per_byte(topology) for forest in packed) * c.size_bytes
     far_s = distances(topology, part_bytes)[np.ix_(c.ranks, c.ranks)].max()
     latency_counts = far_s > LATENCY_SHARE * packed[0].seconds_per_byte(topology) * c.size_bytes
     if not latency_counts and not (c.traits.reduces_to_all and find_relays(topology, c.ranks).any()):
+        late_s = min(Filling.of(topology, forest).estimated_s(c, transfers) for forest in packed)
+        if late_s <= (1 + LATE) * busy_s:
+            return []
+    if not (each := _spend_on_pool(topology, c, packed, budget, GROWN_EACH[1])):
         return []
-    most = _most_trees(c, trees)
-    if not _spend_on_pool(topology, c, packed, most, budget):
-        return []
-    pool = Pool.grown(topology, c, packed, part_bytes, most)
+    pool = Pool.grown(topology, c, packed, part_bytes, _most_trees(c, trees), each)
     if pool is None:
         return []
     count = c.size_bytes / part_bytes
-    by_depth = pool.by_depth(count, budget)[0]
-    return [by_depth.forest, *pool.by_windows(count, by_depth.end_s, budget)]
+    filled = min(pool.by_filling(count, budget), key=lambda choice: choice.shared_s)
+    return [filled.forest, *(pool.by_windows(count, filled.shared_s, budget) if latency_counts else [])]
 
 
 def _most_trees(c: Collective, trees: int) -> int:
@@ -212,11 +212,13 @@ def _most_trees(c: Collective, trees: int) -> int:
     return trees * len(c.ranks) if c.traits.reduces_to_all else trees
 
 
-def _spend_on_pool(topology: Topology, c: Collective, packed: list[Forest], most: int, budget: Budget) -> bool:
-    """Count the growing of trees; False where the budget does not allow it."""
-    count = most * (1 if c.traits.reduces_to_all else len(packed[0].root_share))
-    work = {"latency": topology.node_count * min(count, MOST_TREES)}
+def _spend_on_pool(
+    topology: Topology, c: Collective, packed: list[Forest], budget: Budget, most: int = GROWN_EACH[0]
+) -> int:
+    """Count the growing of trees; how many in each way, 0 where the budget does not allow it."""
+    each = Pool.grown_each(topology, c, packed, most, budget)
+    work = {"pricing": len(GROWN) * pricing_work(topology, c, each)}
     if budget.stop.fired or budget.spent + budget.cost(**work) > LATENCY_BUDGET_SHARE * budget.steps:
-        return False
+        return 0
     budget.spend(**work)
-    return True
+    return each

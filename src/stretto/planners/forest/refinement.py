@@ -21,7 +21,6 @@ from .. import Request
 from .filling import TRANSFER_COUNTS
 from .forest import Forest
 from .lowering import pipeline
-from .priced import MOST_TREES, priced_forest, pricing_work
 
 Forests = Sequence[Forest]
 """One for each collective."""
@@ -63,9 +62,6 @@ COMPARISON_SHARE = 0.1
 DROPPED = 1.3
 """A forest is dropped if its plan is this many times as late as the best plan with as many transfers."""
 
-DEEP = 0.5
-"""Lateness of the coarsest plan, as a share of the busiest link's time, from which shallower trees are tried."""
-
 
 @dataclass
 class Refinement:
@@ -76,9 +72,7 @@ class Refinement:
         tables: the forests to choose from.
         reference: the forests by whose edges transfers are counted.
         parts: into how many parts a segment is cut on average; 0 to choose.
-        most_trees: trees for each rank.
-        budget: with costs for "cut", "transfer" and "pricing".
-        may_add_shallow: whether shallow trees may become a choice.
+        budget: with costs for "cut" and "transfer".
         apart, good_enough, ways: what :func:`stretto.schedule.dispatch.dispatch` need not try any more.
     """
 
@@ -87,9 +81,7 @@ class Refinement:
     tables: list[Forests]
     reference: Forests
     parts: int
-    most_trees: int
     budget: Budget
-    may_add_shallow: bool
     apart: bool | None = None
     good_enough: float = CLOSE_TO_BUSIEST
     ways: Mapping[str, int] | None = None
@@ -107,7 +99,6 @@ class Refinement:
         """The plan that ends first, by one of the tables."""
         tables = self.tables
         plans: list[Plan] = []
-        aside: list[Plan] = []
         counts, last = self.part_counts(tables), 0.0
         # what a plan takes grows with its parts; the search may end before the finest ones
         transfers = [count * self.edges(self.reference) for count in counts]
@@ -123,14 +114,6 @@ class Refinement:
                 count, counts = affordable, []
             spent = self.budget.spent
             cut = [self.cut(table, count) for table in tables]
-            if not plans and self.may_add_shallow and min(map(_lateness, cut)) > DEEP:
-                shallow = self.shallow_table()
-                if shallow is not None:
-                    aside.append(best(cut))
-                    tables = [tables[cut.index(best(cut))], shallow]
-                    # plans are compared with as many transfers
-                    count = max(count, self.edges(shallow) / self.edges(self.reference))
-                    cut = [self.cut(table, count) for table in tables]
             plan = best(cut)
             table = tables[cut.index(plan)]
             plans.append(plan)
@@ -151,7 +134,7 @@ class Refinement:
                     break
                 if not self.messages_cost:
                     counts = self.useful(counts, late * count)
-        return best([*aside, *plans, *self.filled(table, plans[-1], last)])
+        return best([*plans, *self.filled(table, plans[-1], last)])
 
     def filled(self, table: Forests, plan: Plan, count: float) -> list[Plan]:
         """The plan of a forest in as many parts as fill its pipelines in time; none where that gains little.
@@ -246,26 +229,11 @@ class Refinement:
             counts = [min(EXTRA_PARTS * counts[0], max(self.most_parts, counts[0]))]
         return counts
 
-    def shallow_table(self) -> Forests | None:
-        """Priced trees for each AllReduce, the trees of the reference for the rest; None without priced trees."""
-        topology, collectives = self.topology, self.request.workload.collectives
-        forests: list[Forest] = []
-        for c, packed in zip(collectives, self.reference, strict=True):
-            priced, most = None, min(self.most_trees * len(c.ranks), MOST_TREES)
-            work = pricing_work(topology, c, most)
-            if c.traits.reduces_to_all and self.budget.allows(pricing=work):
-                self.budget.spend(pricing=work)
-                priced = priced_forest(topology, c, packed, finest_part_bytes(c), most)
-            forests.append(priced or packed)
-        if all(new is old for new, old in zip(forests, self.reference, strict=True)):
-            return None
-        return forests
 
-
-def finest_part_bytes(c: Collective) -> float:
-    """Bytes of a part where data is cut into ``TRANSFER_COUNTS[-1]`` transfers."""
+def finest_part_bytes(c: Collective, transfers: float) -> float:
+    """Bytes of a part where data is cut into so many transfers."""
     edges = (len(c.ranks) - 1) * (2 if c.traits.reduces_to_all else 1)
-    return max(edges * c.size_bytes / TRANSFER_COUNTS[-1], float(SMALLEST_PART_BYTES))
+    return max(edges * c.size_bytes / transfers, float(SMALLEST_PART_BYTES))
 
 
 def _gains(coarse: Plan, fine: Plan) -> bool:
