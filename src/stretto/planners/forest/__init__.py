@@ -24,10 +24,10 @@ pack                     RankEdges; Edmonds' packing (1973) by max-flows (Bércz
 relays                   trees through nodes that store and are not ranks
 meeting                  UndirectedEdges; undirected trees whose sums meet in the middle (Tutte, Nash-Williams 1961)
 division                 a linear program divides data among a few trees
-latency                  Pool: packed and priced trees, and the limit of depth with which they end first
+latency                  Pool: packed and priced trees, and the shares with which they end first
 parts                    forests for numbers of parts, where messages cost
 windows                  LinkUses: a linear program for shares where latency counts
-priced                   shallow trees, one after another by price (Plotkin, Shmoys and Tardos 1995)
+priced                   trees grown one after another by price (Plotkin, Shmoys and Tardos 1995)
 kernel_growth            trees of little price, also over relays (Takahashi and Matsuyama 1980)
 kernel_branchings        out-trees made shallower by other parents
 kernel_packing           out-trees grown edge by edge, with a max-flow for each edge tried

@@ -33,7 +33,7 @@ GROWN = (0.03, 0.3), (0.03, 3.0), (0.1, 3.0), (0.1, 100.0), (0.1, 3e3), (0.1, 1e
 """How trees are grown: how prices rise (:func:`.priced.priced_trees`), and what the mean length of a link costs, as a
 multiple of what the cheapest link costs."""
 
-GROWN_EACH, GROWN_SHARE = (32, 128), 0.1
+GROWN_EACH, GROWN_SHARE = (32, 128), 0.05
 """``GROWN_EACH``: fewest and most trees that are grown in each way for an AllReduce; for other collectives the fewest,
 or one for each root. ``GROWN_SHARE``: share of the effort which more than the fewest may take."""
 
