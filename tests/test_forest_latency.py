@@ -15,7 +15,7 @@ from networks import random_network, ring, star
 from stretto.bounds import bottleneck, bounds, tree_rates
 from stretto.model.arrays import Ragged
 from stretto.model.collective import Collective, Workload, make_collective
-from stretto.model.errors import Unsupported
+from stretto.model.errors import InputError, Unsupported
 from stretto.model.stop import Stop
 from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from stretto.planners import run_planner
@@ -220,6 +220,14 @@ def test_trees_refuse_pieces_that_not_all_ranks_want_or_several_hold(holders, wa
     )
     with pytest.raises(Unsupported, match="its trees reach all ranks"):
         run_planner("forest", star(3), Workload((c,)))
+
+
+def test_pieces_of_no_bytes_are_refused():
+    sizes, each = np.array([5, 0, 5]), Ragged.of([[0], [1], [2]])
+    c = Collective.uncut("allgather", np.arange(3, dtype=np.int32), 10, sizes, each, Ragged.of([[0, 1, 2]] * 3))
+    for planner in ("auto", "forest", "greedy"):
+        with pytest.raises(InputError, match="collective 0: piece 1 has no bytes; leave it out"):
+            run_planner(planner, star(3), Workload((c,)))
 
 
 def test_shallow_trees_are_chosen_where_latency_counts():

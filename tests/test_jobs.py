@@ -13,6 +13,7 @@ import pytest
 import stretto as st
 from networks import random_network
 from stretto.bounds import bounds, mean_bound
+from stretto.cli.work import requested
 from stretto.face.jobs import read_jobs
 from stretto.formats.native import read_plan, write_plan
 from stretto.model.collective import Workload, make_collective
@@ -167,6 +168,17 @@ def test_jobs_are_asked_as_text_as_objects_and_in_a_file(tmp_path):
     asked = "allreduce:5MB,allgather:1MB@2s", objects, read_jobs(file), ["allreduce:5MB", objects[1]]
     found = [[(c.kind, c.size_bytes, c.start_s) for c in st.workload(each, "ring:4").collectives] for each in asked]
     assert found == [[("allreduce", 5_000_000, 0.0), ("allgather", 1_000_000, 2.0)]] * 4
+
+
+def test_jobs_on_the_command_line_are_a_file_or_written_as_collectives(tmp_path):
+    written = "allreduce:5MB,allgather:1MB@2s"
+    assert requested(None, None, None, None, written) == written
+    (tmp_path / "a:b").write_text('[{"collective": "allreduce", "size": "5MB"}]')
+    assert [job["size"] for job in requested(None, None, None, None, str(tmp_path / "a:b"))] == ["5MB"]
+    with pytest.raises(InputError, match=r"jobs\.json: cannot be read"):
+        requested(None, None, None, None, "jobs.json")
+    with pytest.raises(InputError, match="leave out the collective"):
+        requested("allgather", None, None, None, written)
 
 
 @pytest.mark.parametrize(

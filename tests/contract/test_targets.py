@@ -176,13 +176,13 @@ def test_a_plan_that_a_format_cannot_express_names_the_target_to_plan_for(made_f
 @pytest.mark.parametrize(("kind", "last"), [("broadcast", True), ("reduce", False)])
 def test_chunks_are_smaller_where_they_are_passed_on_behind_a_slow_link(kind, last):
     net = st.topology("sites:2,8")
-    plan = st.plan(kind, net, size="64MB", planner="forest", target="nccl-p2p")
+    plan = st.plan(kind, net, size="16MB", planner="forest", target="nccl-p2p")
     sizes = plan.workload.collectives[0].chunk_bytes
-    assert sizes.sum() == 64_000_000 and verify(plan).ok
+    assert sizes.sum() == 16_000_000 and verify(plan).ok
     order = np.argsort([plan.finish_s[plan.chunk == k].max() for k in range(len(sizes))])
     small, large = sizes[order][[-1, 0] if last else [0, -1]]
     assert small * 4 <= large
-    even = st.plan(kind, net, size="64MB", planner="forest")
+    even = st.plan(kind, net, size="16MB", planner="forest")
     assert simulate(plan).completion_s < 0.95 * simulate(even).completion_s
 
 

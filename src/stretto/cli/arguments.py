@@ -81,7 +81,8 @@ Jobs = Annotated[
     str | None,
     Option(
         help="Instead of the collective and its size: a JSON file, a list of jobs such as "
-        '{"collective": "allreduce", "size": "500MB", "ranks": [0, 1, 2], "start": "2s", "weight": 2}.'
+        '{"collective": "allreduce", "size": "500MB", "ranks": [0, 1, 2], "start": "2s", "weight": 2}. '
+        "Or the jobs themselves: allreduce:500MB,allgather:100MB@2s."
     ),
 ]
 File = Annotated[str, Argument(help="A plan file.")]

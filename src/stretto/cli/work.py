@@ -45,14 +45,18 @@ def read_request(
 def requested(
     collectives: str | None, size: str | None, shard: str | None, demand: str | None, jobs: str | None
 ) -> str | list[dict[str, Any]]:
-    """The collectives, or the jobs of a file, where the command line says their sizes once."""
+    """The collectives, or the jobs of a file, where the command line says their sizes once.
+
+    Jobs may also be written as collectives are, each with its size.
+    """
     amounts = (size or shard) is not None
     if jobs is not None:
         from ..face.jobs import read_jobs
 
         if collectives is not None or amounts or demand is not None:
             raise InputError("the file says what is planned; leave out the collective and its size", "--jobs")
-        return read_jobs(jobs)
+        written = not os.path.exists(jobs) and all(":" in part for part in jobs.split(","))
+        return jobs if written else read_jobs(jobs)
     if collectives is None:
         raise InputError("name a collective, or a file of jobs with --jobs")
     if demand is not None and amounts:

@@ -8,8 +8,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from ..kernels import LOADING
-from ..model.collective import Workload
+from ..model.collective import Promised, Workload
 from ..model.errors import InputError, StrettoError, Unsupported, nearest
 from ..model.memory import too_much
 from ..model.messages import apart
@@ -60,10 +62,11 @@ def run_planner(
             of this call are added. Without effect where there is a time limit.
         several_chunks: whether a message may carry several chunks.
     Raises:
-        InputError: an unknown name, effort or option. Unsupported: a stage does not serve this request, or the target
-            cannot run it.
+        InputError: an unknown name, effort or option, or a piece of no bytes. Unsupported: a stage does not serve this
+            request, or the target cannot run it.
     """
     topology = usable(topology)
+    _refuse_empty_pieces(workload)
     if target is not None:
         refuse(target, topology, workload)
         topology = seen_by_target(target, topology, workload, kept)
@@ -116,6 +119,15 @@ def refusal_of(name: str, request: Request) -> StrettoError | None:
     except StrettoError as refusal:
         return refusal
     return None
+
+
+def _refuse_empty_pieces(workload: Workload) -> None:
+    for number, c in enumerate(workload.collectives):
+        if (
+            not isinstance(c, Promised) and not c.piece_bytes.all()
+        ):  # those of a kind have bytes by the way they are cut
+            piece = int(np.flatnonzero(c.piece_bytes == 0)[0])
+            raise InputError(f"piece {piece} has no bytes; leave it out", f"collective {number}")
 
 
 def _plan(spec: str, request: Request, options: Mapping[str, Any]) -> Plan:
