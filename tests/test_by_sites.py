@@ -24,9 +24,7 @@ from stretto.planners.by_sites.contraction import Contraction, cut_in_order
 from stretto.planners.by_sites.expansion import Expansion, Tree, binomial, star
 from stretto.planners.by_sites.messages import Messages
 from stretto.planners.by_sites.parts import Crossing
-from stretto.planners.by_sites.planner import _tried, _unlike
 from stretto.schedule.best import completion_s
-from stretto.schedule.effort import Budget
 from stretto.schedule.trees import divide
 from stretto.schedule.ways import ways_of
 from stretto.topologies import load_topology, with_messages
@@ -110,44 +108,6 @@ def test_follows_the_plan_between_sites():
     assert set(crossings(plan)) == {(0, 1), (1, 2), (2, 0)}
 
 
-def test_of_plans_between_sites_those_with_more_transfers_must_end_sooner(monkeypatch):
-    net = load_topology("sites:4,1?message=20us")
-    work = Workload((make_collective("allreduce", net, 64_000_000),))
-    plans = [run_planner(name, net, work, effort="quick") for name in ("forest", "ring", "greedy", "shortest-path")]
-    assert all(completion_s(plan) <= 1.2 * completion_s(plans[0]) for plan in _unlike(plans[0], plans[1:]))
-    monkeypatch.setattr("stretto.planners.by_sites.planner.WITHIN", np.inf)
-    kept = _unlike(plans[0], plans[1:])
-    transfers, ends_s = ([of(plan) for plan in kept] for of in (lambda plan: plan.transfer_count, completion_s))
-    assert transfers == sorted(set(transfers)) and ends_s == sorted(set(ends_s), reverse=True)
-    assert 1 < len(kept) < len(plans)
-    for plan in plans:
-        assert any(k.transfer_count <= plan.transfer_count and completion_s(k) <= completion_s(plan) for k in kept)
-
-
-def test_a_plan_between_sites_that_cannot_be_followed_leaves_the_others():
-    net = load_topology("sites:4,1?message=20us")
-    work = Workload((make_collective("allreduce", net, 64_000_000),))
-    chosen, other = (run_planner(name, net, work, effort="quick") for name in ("forest", "ring"))
-
-    def made(crossing: Crossing, parts: int, tree: Tree) -> Plan:
-        if crossing.plan is other:
-            raise Unsupported("not this one")
-        return crossing.plan
-
-    assert [plan for plan, _ in _tried(chosen, [other], made, Budget(), 4.0)] == [chosen]
-    with pytest.raises(Unsupported, match="not this one"):
-        _tried(other, [], made, Budget(), 4.0)
-
-
-def test_no_plan_between_sites_is_followed_twice():
-    net = load_topology("sites:4,1?message=20us")
-    work = Workload((make_collective("allreduce", net, 64_000_000),))
-    chosen, later = (run_planner(name, net, work, effort="quick") for name in ("forest", "shortest-path"))
-    asked = []
-    _tried(chosen, [], lambda crossing, parts, tree: asked.append(crossing.plan) or later, Budget(), 4.0)
-    assert completion_s(later) > completion_s(chosen) and asked == [chosen]
-
-
 def test_trees_inside_sites_are_also_tried_for_chunks_that_are_not_cut():
     """In two parts stars end sooner, but a tree in each site ends sooner still if nothing is cut."""
     net, ranks = network("datacenters:924197:some?message=20us")
@@ -174,17 +134,6 @@ def test_the_cost_of_handling_is_measured_by_sites_of_ranks_that_receive():
     asked = [(net, outside), (slow, outside), (cut_off, outside), (cut_off, root)]
     costs_s = [Contraction.of(each, sites).handled(c, 3e-4).message_s.max() for each, c in asked]
     assert 0 < costs_s[0] < np.inf and costs_s == [costs_s[0]] * 4
-
-
-def test_a_plan_that_ends_later_between_sites_may_end_sooner_inside(monkeypatch):
-    net = KINDS_OF_NETWORKS["regions"](np.random.default_rng(217415))
-    net, ends_s = with_messages(net, 20e-6), []
-    for others in (True, False):
-        if not others:
-            monkeypatch.setattr("stretto.planners.by_sites.planner._unlike", lambda chosen, compared: [chosen])
-        # what the effort of auto leaves for it
-        ends_s.append(completion_s(planned(net, "reducescatter", 64_000_000, effort="0.79")))
-    assert ends_s[0] < 0.95 * ends_s[1]
 
 
 def test_where_messages_are_free_it_makes_thousands_and_no_more():

@@ -36,12 +36,6 @@ class Kept:
             self._values[key] = made
         return made
 
-    @property
-    def plans(self) -> list[Plan]:
-        """The plans of planners that are kept, in the order in which they were made."""
-        answers = [value[0] for value in self._values.values() if isinstance(value, tuple)]
-        return [answer for answer in answers if isinstance(answer, Plan)]
-
     def plan(self, key: tuple[Hashable, ...], budget: Budget, make: Callable[[], Plan]) -> Plan:
         """A planner's plan, or its refusal; what it spent when it was made is charged each time.
 

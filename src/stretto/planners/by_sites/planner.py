@@ -10,8 +10,6 @@ one crosses. ReduceScatter and Reduce are the plan for their mirror backwards in
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -26,8 +24,6 @@ from ...model.symmetric import SymmetricPlan
 from ...model.topology import SWITCH, Topology
 from ...schedule.backwards import backwards
 from ...schedule.best import best, completion_s
-from ...schedule.effort import Budget
-from ...schedule.kept import Kept
 from ...schedule.scheduling_problem import COSTS
 from ...schedule.servers import FAR_APART, are_far_apart, sites_apart, too_many
 from ...schedule.ways import ways_of
@@ -40,11 +36,6 @@ from .timing import timed
 
 EFFORT_SHARE = 0.5
 """Share of what is left of the effort for the plan between sites."""
-
-WITHIN, TRIED_SHARE, CHOSEN_TIMES = 1.2, 0.5, 2.0
-"""Which plans between sites are brought to all ranks. ``WITHIN``: those that end at most this many times as late as the
-chosen one. What that may take at most: ``TRIED_SHARE`` of what is left of the effort, and of the chosen plan
-``CHOSEN_TIMES`` the effort."""
 
 FIRST_STEPS, DELIVERY_STEPS, CROSSING_STEPS, MESSAGE_STEPS = 100_000.0, 2.0, 300.0, 20.0
 """Steps (:mod:`stretto.schedule.effort`) of the plan between sites, and for each delivery, transfer between sites and
@@ -143,17 +134,14 @@ def _mirrored(labels: list[Int64], request: Request, kind: str, planner: str) ->
 
 
 def _plans(label: Int64, request: Request, planner: str) -> list[Plan]:
-    """Plans by the plans between sites that a planner compares, and by the best of these in more and more parts."""
+    """Plans by a plan between sites, and by it in more and more parts."""
     topology, (c,) = request.topology, request.workload.collectives
     net = Contraction.of(topology, label)
     workload, of = net.workload(c)
-    compared = Kept()
 
     def chosen_on(between: Topology) -> Plan:
         share = request.budget.share(EFFORT_SHARE)
-        own = replace(
-            request, topology=between, workload=workload, budget=share, target=None, kept=compared, progress=None
-        )
+        own = replace(request, topology=between, workload=workload, budget=share, target=None, kept=None, progress=None)
         plan = plan_by(planner, own)
         return replace(plan.expand() if isinstance(plan, SymmetricPlan) else plan, topology=net.topology)
 
@@ -174,9 +162,8 @@ def _plans(label: Int64, request: Request, planner: str) -> list[Plan]:
         facts = {"between": meta.get("chosen", meta["planner"]), "sites": net.sites}
         return plan.noted({**facts, "inside": tree.__name__, "parts": parts})
 
-    tried = _tried(chosen, compared.plans, made, request.budget, each)
-    plans = [best([plan for plan, _ in tried])]
-    crossing = next(crossing for plan, crossing in tried if plan is plans[0])
+    crossing = Crossing.of(chosen)
+    plans = [made(crossing, 1, star)]
     parts, smallest = 1, crossing.plan.workload.chunk_bytes.min()
     with suppress(StrettoError):  # pieces of ranks may be too small
         while len(plans) == 1 or completion_s(plans[-1]) < (1 - GAIN) * completion_s(plans[-2]):
@@ -191,55 +178,6 @@ def _plans(label: Int64, request: Request, planner: str) -> list[Plan]:
             with suppress(StrettoError):
                 plans.append(made(crossing, parts, binomial))
     return plans
-
-
-def _tried(
-    chosen: Plan, compared: Sequence[Plan], made: Callable[[Crossing, int, Tree], Plan], budget: Budget, each: float
-) -> list[tuple[Plan, Crossing]]:
-    """Plans by several plans between sites, and these: what ends first between sites need not do so inside them, too.
-
-    A plan that would take too long is left out, unless it is the chosen one and no other is there; and one that ends
-    between sites when another has ended inside them.
-
-    Args:
-        chosen: what the planner between sites chose of those that it ``compared``.
-        made: makes the plan of all ranks.
-        each: messages that a chunk takes at least.
-
-    Raises:
-        StrettoError: none can be followed.
-    """
-    tried, refusal, unlike = list[tuple[Plan, Crossing]](), None, _unlike(chosen, compared)
-    for number, between in enumerate([*unlike, chosen]):
-        if number == len(unlike) and tried:
-            break
-        most = CHOSEN_TIMES * budget.steps if between is chosen else TRIED_SHARE * budget.left
-        ended_s = min((completion_s(plan) for plan, _ in tried), default=math.inf)
-        too_long = number < len(unlike) and _steps_inside(between, each) > most
-        if too_long or completion_s(between) >= ended_s:
-            continue
-        crossing = Crossing.of(between)
-        try:
-            plan = made(crossing, 1, star)
-        except StrettoError as reason:
-            refusal = reason
-            continue
-        tried.append((plan, crossing))
-        each = max(each, message_count(plan) / between.workload.chunk_count)
-    if refusal is not None and not tried:
-        raise refusal
-    return tried
-
-
-def _unlike(chosen: Plan, compared: Sequence[Plan]) -> list[Plan]:
-    """The chosen plan and those that end not much later, the fewest transfers first: of those with more, only what ends
-    sooner."""
-    kept, latest_s = list[Plan](), WITHIN * completion_s(chosen)
-    for plan in sorted((chosen, *compared), key=lambda plan: (plan.transfer_count, completion_s(plan))):
-        if completion_s(plan) <= latest_s:
-            kept.append(plan)
-            latest_s = np.nextafter(completion_s(plan), 0)
-    return [plan.expand() if isinstance(plan, SymmetricPlan) else plan for plan in kept]
 
 
 def _steps_inside(between: Plan, each: float) -> float:
