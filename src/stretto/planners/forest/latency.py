@@ -29,7 +29,7 @@ from .forest import Forest
 from .priced import priced_trees, pricing_work, trees_at
 from .windows import LinkUses, Shares, counts_by_windows
 
-GROWN = (0.03, 0.3), (0.03, 3.0), (0.1, 3.0), (0.1, 100.0), (0.1, 3e3), (0.1, 1e5)
+GROWN = (0.03, 3.0), (0.1, 3.0), (0.1, 100.0), (0.1, 1e5)
 """How trees are grown: how prices rise (:func:`.priced.priced_trees`), and what the mean length of a link costs, as a
 multiple of what the cheapest link costs."""
 
@@ -40,7 +40,7 @@ or one for each root. ``GROWN_SHARE``: share of the effort which more than the f
 MOST_USES = 200_000
 """Largest number of uses of a link by a tree, added up over all trees that are grown, about."""
 
-DEEPER, FILLINGS, LEAST_WORTH, LEAST_CARRIED = 1.17, 2, 1e-3, 0.5
+DEEPER, FILLINGS, LEAST_WORTH, LEAST_CARRIED = 1.17, 1, 1e-3, 0.5
 """``DEEPER``: times by which the slowest trees that stay take less than the slowest before. ``FILLINGS``: linear
 programs with the time in which pipelines fill by the last solution. ``LEAST_WORTH``: what the rate of a late tree
 counts, at least. ``LEAST_CARRIED``: what a route that carries nothing would carry, as a share of the median of others,
