@@ -20,7 +20,7 @@ from stretto.model.stop import Stop
 from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
 from stretto.planners import run_planner
 from stretto.planners.forest.candidates import forests_of
-from stretto.planners.forest.division import divide_data
+from stretto.planners.forest.division import divide_data, fastest_rates
 from stretto.planners.forest.forest import Forest
 from stretto.planners.forest.latency import Pool
 from stretto.planners.forest.lowering import pipeline
@@ -288,6 +288,19 @@ def test_no_linear_program_is_solved_once_the_net_has_fired():
     pool = Pool.grown(net, c, forests_of(net, c, 150_000), 1000.0, 16, 32)
     budgets = [Budget(stop=stop).with_costs({"rates": 1.0, "pricing": 0.3}) for stop in (Stop(), Stop(0.0))]
     assert [len(pool.by_windows(600, 1.0, budget)) > 0 for budget in budgets] == [True, False]
+
+
+def test_once_the_effort_is_spent_one_linear_program_is_solved(monkeypatch):
+    net = ring(6, latency_s=1e-3)
+    c, solved = make_collective("allgather", net, 600_000), []
+    monkeypatch.setattr(
+        "stretto.planners.forest.latency.fastest_rates", lambda *a: solved.append(1) or fastest_rates(*a)
+    )
+    pool = Pool.grown(net, c, forests_of(net, c, 150_000), 1000.0, 16, 32)
+    for steps in (1e9, 1.0):
+        pool.by_filling(600, Budget(steps).with_costs({"rates": 1.0, "pricing": 0.3}))
+        assert len(solved) == 1 or steps > 1
+        solved.clear()
 
 
 @pytest.mark.parametrize("kind", ["allgather", "reducescatter"])

@@ -133,7 +133,7 @@ def test_at_most_sixteen_trees_a_root(spec, kind):
     c = make_collective(kind, net, shard_bytes=10**8)
     for found in forests_of(net, c, 60_000):
         used: Forest | None = found
-        if (spec, kind) == ("dgx2:2", "allreduce"):  # these are deep, and the planner takes those of least price
+        if (spec, kind) == ("dgx2:2", "allreduce"):  # these are deep, and the planner takes priced ones
             used = divide_data(net, priced_trees(net, c, found, 2e6, 16 * len(c.ranks), 30.0, 0.1), None)
         assert used is not None
         assert np.bincount(used.up.root).max() <= 16

@@ -1,4 +1,5 @@
-"""Shallow trees by prices: of least cost, over routes that exist, and near the bound where trees of split switches are not."""
+"""Trees by prices: over routes that exist, shallow where length is dear, and near the bound where trees of split switches
+are not."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from networks import random_network
 from stretto.bounds import bounds
 from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
+from stretto.model.topology import ACCELERATOR, make_topology
 from stretto.planners import run_planner
 from stretto.planners.forest import kernel_growth as growth
 from stretto.planners.forest import priced
@@ -29,14 +31,52 @@ from stretto.topologies import load_topology
 from stretto.verify import verify
 
 
-def grown(net, roots, kinds, costs):
-    """Trees among the accelerators of a network, as the kernel grows them."""
+def grown(net, roots, kinds, costs, nodes=None, ranks=None):
+    """Trees among the accelerators of a network, or among nodes of which the first are ranks, as the kernel grows them."""
     ends = [e.astype(np.int64) for e in (net.src, net.dst)]
     lists = [Ragged.grouped(e, np.arange(net.link_count), net.node_count) for e in ends]
     out, into = ((each.offsets, each.values.astype(np.int64)) for each in lists)
     ways = Links(*ends, *out, *into), Links(*ends[::-1], *into, *out)
-    nodes = net.accelerators.astype(np.int64)
-    return growth.grow(ways, nodes, len(nodes), np.array(roots), np.array(kinds), costs)
+    nodes = net.accelerators.astype(np.int64) if nodes is None else nodes
+    return growth.grow(ways, nodes, ranks or len(nodes), np.array(roots), np.array(kinds), costs)
+
+
+@given(seed=st.integers(0, 100_000))
+def test_in_trees_and_out_trees_over_relays_reach_all_ranks_by_the_routes_that_they_name(seed):
+    rng, n = np.random.default_rng(seed), 7
+    net = random_digraph(rng, n)
+    nodes, ranks = rng.permutation(n), int(rng.integers(2, n))
+    costs = Costs(rng.random(net.link_count) + 0.1, 3 * rng.random(net.link_count), 0.5)
+    roots = [*range(n)] * 2
+    parent, hop, offsets, routes = grown(net, roots, [0, 1], costs, nodes, ranks)
+    for k, root in enumerate(roots):
+        for kind in (0, 1):
+            tree = parent[k, kind]
+            assert tree[root] == -1 and (tree[:ranks] > -2).all()
+            leaves = {*range(n)} - {*tree.tolist()} - {int(v) for v in np.flatnonzero(tree == -2)}
+            assert all(v < ranks or v == root for v in leaves)
+            for v in np.flatnonzero(tree >= 0).tolist():
+                way = routes[offsets[hop[k, kind, v]] : offsets[hop[k, kind, v] + 1]]
+                ends = (tree[v], v) if kind == 0 else (v, tree[v])
+                assert (net.src[way[0]], net.dst[way[-1]]) == tuple(nodes[list(ends)])
+                w = v
+                for _ in range(n):
+                    w = w if tree[w] < 0 else int(tree[w])
+                assert w == root
+
+
+def random_digraph(rng, n):
+    """Accelerators on a ring, with other links at random."""
+    pairs = {(v, (v + 1) % n) for v in range(n)} | {tuple(rng.choice(n, 2, replace=False).tolist()) for _ in range(n)}
+    return make_topology("digraph", [ACCELERATOR] * n, [(a, b, 1e9, 1e-6) for a, b in sorted(pairs)])
+
+
+def test_a_relay_that_reaches_no_rank_is_no_root_and_leaves_the_others():
+    links = [(a, b, 1e9, 1e-6) for v in range(4) for a, b in ((v, (v + 1) % 4), ((v + 1) % 4, v))]
+    net = make_topology("a ring and a dead accelerator", [ACCELERATOR] * 5, [*links, (0, 4, 1e9, 1e-6)])
+    c = make_collective("allreduce", net, 10**6, ranks=[0, 1, 2, 3])
+    trees = priced_trees(net, c, forests_of(net, c, 1000)[0], 1000.0, 10, 1.0, 0.1)
+    assert trees.up.root.tolist() == [0, 1, 2, 3] * 2 and len(trees.share) == 8
 
 
 def dijkstra(net, root, cost):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import typer
 
 from ..model.errors import Fault, InputError, nearest
+from ..model.kinds import BY_NAME
 from .output import answer
 from .progress import doing, show_progress
 from .tables import print_line
@@ -54,9 +55,9 @@ def requested(
         from ..face.jobs import read_jobs
 
         if collectives is not None or amounts or demand is not None:
-            raise InputError("the file says what is planned; leave out the collective and its size", "--jobs")
-        written = not os.path.exists(jobs) and all(":" in part for part in jobs.split(","))
-        return jobs if written else read_jobs(jobs)
+            raise InputError("jobs say what is planned; leave out the collective and its size", "--jobs")
+        kinds = {part.partition(":")[0].strip() for part in jobs.split(",")}
+        return jobs if kinds <= {*BY_NAME} and not os.path.exists(jobs) else read_jobs(jobs)
     if collectives is None:
         raise InputError("name a collective, or a file of jobs with --jobs")
     if demand is not None and amounts:

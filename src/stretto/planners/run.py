@@ -123,9 +123,8 @@ def refusal_of(name: str, request: Request) -> StrettoError | None:
 
 def _refuse_empty_pieces(workload: Workload) -> None:
     for number, c in enumerate(workload.collectives):
-        if (
-            not isinstance(c, Promised) and not c.piece_bytes.all()
-        ):  # those of a kind have bytes by the way they are cut
+        # make_collective gives no empty pieces
+        if not isinstance(c, Promised) and not c.piece_bytes.all():
             piece = int(np.flatnonzero(c.piece_bytes == 0)[0])
             raise InputError(f"piece {piece} has no bytes; leave it out", f"collective {number}")
 

@@ -94,7 +94,7 @@ def grow(
             heap = [(0.0, nodes[root])]
             while missing > 0 and len(heap) > 0:
                 at, v = heappop(heap)
-                if at > label[v]:
+                if at != label[v]:
                     continue
                 if not within[v]:
                     hops = _path_to(v, links, tree)
@@ -156,7 +156,7 @@ def price_of(seconds: float, above: float, steepness: float) -> float:
 def _path_to(v: int, links: Links, tree: Growth) -> int:
     """Write the links of the path from the tree to a node, the last one first, and return how many they are."""
     hops = 0
-    while not tree.within[v]:
+    while not tree.within[v] and hops < len(tree.path):
         tree.path[hops] = tree.last[v]
         v = links.tail[tree.last[v]]
         hops += 1

@@ -96,34 +96,34 @@ class Pool:
     @classmethod
     def grown(
         cls, topology: Topology, c: Collective, packed: list[Forest], part_bytes: float, most: int, each: int
-    ) -> Pool | None:
-        """Priced trees for parts of a size, and packed ones; None where that would be too much work.
+    ) -> Pool:
+        """Priced trees for parts of a size, and packed ones.
 
         Args:
-            each: trees that are grown in each way, at most.
+            each: trees that are grown in each way.
         """
-        root_share, known = packed[0].root_share, Forest.concatenate(packed)
-        count, least = len(known.share), 1 if c.traits.reduces_to_all else len(root_share)
-        affordable = int((MOST_USES * count / len(known.uses[0]) - count) / len(GROWN))
-        if affordable < least:
-            return None
-        more, seen = min(each, affordable), seen_by(topology, part_bytes)
-        priced = [priced_trees(seen, c, packed[0], part_bytes, more, price, steepness) for steepness, price in GROWN]
-        trees = Forest.concatenate([known, *(forest for forest in priced if forest is not None)])
-        return cls(topology, c, trees, None if c.traits.reduces_to_all else root_share, most)
+        seen = seen_by(topology, part_bytes)
+        priced = [priced_trees(seen, c, packed[0], part_bytes, each, price, steepness) for steepness, price in GROWN]
+        trees = Forest.concatenate([*packed, *(forest for forest in priced if forest is not None)])
+        return cls(topology, c, trees, None if c.traits.reduces_to_all else packed[0].root_share, most)
 
     @staticmethod
     def grown_each(topology: Topology, c: Collective, packed: list[Forest], most: int, budget: Budget) -> int:
-        """Trees that are grown in each way.
+        """Trees that are grown in each way; 0 where they would use links too often.
 
         Args:
             most: how many for an AllReduce, at most.
             budget: with a cost for "pricing", of a tree and link.
         """
-        if not c.traits.reduces_to_all:
-            return max(GROWN_EACH[0], len(packed[0].root_share))
-        affordable = GROWN_SHARE * budget.steps / budget.cost(pricing=len(GROWN) * pricing_work(topology, c, 1))
-        return int(max(min(affordable, most), GROWN_EACH[0]))
+        free, roots = c.traits.reduces_to_all, len(packed[0].root_share)
+        count, uses = sum(len(forest.share) for forest in packed), sum(len(forest.uses[0]) for forest in packed)
+        affordable = int((MOST_USES * count / uses - count) / len(GROWN))
+        if affordable < (1 if free else roots):
+            return 0
+        if not free:
+            return min(max(GROWN_EACH[0], roots), affordable)
+        worth = GROWN_SHARE * budget.steps / budget.cost(pricing=len(GROWN) * pricing_work(topology, c, 1))
+        return min(int(max(min(worth, most), GROWN_EACH[0])), affordable)
 
     def by_filling(self, parts: float, budget: Budget) -> list[Choice]:
         """The forests for a number of parts in all whose plans end first, about: where a part takes each link alone,
@@ -131,7 +131,7 @@ class Pool:
 
         A linear program weighs the busiest link against how long trees take. While that gains, the trees that take
         longest are left out. Shares of links depend on how much each route carries, which is taken from the last
-        solution, a few times. What few routes carry they carry in many parts, and their pipelines fill soon.
+        solution. What few routes carry they carry in many parts, and their pipelines fill soon.
 
         Args:
             budget: with a cost for "rates", of a use of a link by a tree.
@@ -152,7 +152,7 @@ class Pool:
             return float(busy_s + late_s @ share)
 
         within_s, rows, last_s = solve(through_s, every, inf), every, inf
-        while choices[-1][0].end_s < last_s:
+        while choices[-1][0].end_s < last_s and not budget.exhausted:
             last_s = choices[-1][0].end_s
             limit_s = max(float(through_s[choices[-1][1] > 0].max()) / DEEPER, self._least_depth_s(through_s))
             fewer = np.flatnonzero(through_s <= limit_s)
@@ -161,11 +161,11 @@ class Pool:
             rows = fewer
             within_s = min(within_s, solve(through_s, rows, within_s))
         alone, share = min(choices, key=lambda solved: solved[0].end_s)
-        for _ in range(FILLINGS):
+        forest = alone.forest
+        for _ in range(0 if budget.exhausted else FILLINGS):
             late_s = latency_s + part_bytes * hops.paces(hops.seconds_per_byte(net, share, LEAST_CARRIED))
-            busy_s = choices[-1][0].forest.seconds_per_byte(net) * c.size_bytes
-            solve(late_s, every, float(busy_s + late_s @ share))
-            share = choices[-1][1]
+            solve(late_s, every, float(forest.seconds_per_byte(net) * c.size_bytes + late_s @ share))
+            forest, share = choices[-1][0].forest, choices[-1][1]
         shared = min((choice for choice, _ in choices), key=lambda choice: choice.shared_s)
         return [alone] if shared is alone else [alone, shared]
 
@@ -180,7 +180,7 @@ class Pool:
 
         Args:
             end_s: when a plan can end, about, seconds.
-            budget: with a cost for "rates", of a use of a link by a tree.
+            budget: with costs for "rates", of a use of a link by a tree, and "pricing", of a tree and link.
         """
         part_bytes = self.collective.size_bytes / parts
         net, pool, least_s = seen_by(self.topology, part_bytes), self, inf

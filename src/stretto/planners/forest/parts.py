@@ -32,12 +32,12 @@ CHOICES_SHARE = 0.4
 def choices_by_parts(
     topology: Topology, c: Collective, packed: list[Forest], most: int, each: int, budget: Budget
 ) -> list[Choice]:
-    """Forests for some numbers of parts, the most promising first; none where growing trees is too much work.
+    """Forests for some numbers of parts, the most promising first.
 
     Args:
         most: how many trees there may be: of an AllReduce in all, of other collectives of each root.
-        each: trees that are grown in each way, at most.
-        budget: with costs for "rates" and "transfer".
+        each: trees that are grown in each way.
+        budget: with costs for "rates", "pricing" and "transfer".
     """
     quickest = min(packed, key=lambda forest: forest.seconds_per_byte(topology))
     # half of the effort, since powers of two are rounded up; among many ranks more, so that pipelines fill
@@ -46,8 +46,6 @@ def choices_by_parts(
     finest = max(min(len(quickest.share) * most_each, float(c.size_bytes)), 1.0)  # a part has a byte at least
     middle = promising_part_count(topology, c, quickest, finest)
     pool = Pool.grown(topology, c, packed, c.size_bytes / middle, most, each)
-    if pool is None:
-        return []
     choices = pool.by_filling(middle, budget)
     middle_s = min(choice.end_s for choice in choices)
     for times in (0.5, 2.0):

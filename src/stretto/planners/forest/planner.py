@@ -47,7 +47,7 @@ rates of trees, and an estimate, for each use of a link by a tree; priced trees,
 each transfer. A transfer of a fine plan takes 3 in all for each link of its route, with one round of justification."""
 
 LATENCY_BUDGET_SHARE = 0.75
-"""Share of the effort within which trees with shares by latency must be found, or they are not tried."""
+"""Share of the effort within which priced trees must be grown, or there are none."""
 
 SEARCH_TIMES, SEARCH_STEPS = 4.0, 1e6
 """Times the effort that each search for trees of one kind may take, and steps that it may take in any case."""
@@ -194,15 +194,14 @@ def _grown_forests(topology: Topology, c: Collective, packed: list[Forest], tree
     far_s = distances(topology, part_bytes)[np.ix_(c.ranks, c.ranks)].max()
     latency_counts = far_s > LATENCY_SHARE * packed[0].seconds_per_byte(topology) * c.size_bytes
     if not latency_counts and not (c.traits.reduces_to_all and find_relays(topology, c.ranks).any()):
+        budget.spend(estimate=sum(len(forest.uses[0]) for forest in packed))
         late_s = min(Filling.of(topology, forest).estimated_s(c, transfers) for forest in packed)
         if late_s <= (1 + LATE) * busy_s:
             return []
     if not (each := _spend_on_pool(topology, c, packed, budget, GROWN_EACH[1])):
         return []
     pool = Pool.grown(topology, c, packed, part_bytes, _most_trees(c, trees), each)
-    if pool is None:
-        return []
-    count = c.size_bytes / part_bytes
+    count = max(c.size_bytes / part_bytes, 1.0)
     filled = min(pool.by_filling(count, budget), key=lambda choice: choice.shared_s)
     return [filled.forest, *(pool.by_windows(count, filled.shared_s, budget) if latency_counts else [])]
 
@@ -218,7 +217,7 @@ def _spend_on_pool(
     """Count the growing of trees; how many in each way, 0 where the budget does not allow it."""
     each = Pool.grown_each(topology, c, packed, most, budget)
     work = {"pricing": len(GROWN) * pricing_work(topology, c, each)}
-    if budget.stop.fired or budget.spent + budget.cost(**work) > LATENCY_BUDGET_SHARE * budget.steps:
+    if not each or budget.stop.fired or budget.spent + budget.cost(**work) > LATENCY_BUDGET_SHARE * budget.steps:
         return 0
     budget.spend(**work)
     return each

@@ -48,7 +48,7 @@ def priced_trees(
     length_price: float,
     steepness: float,
 ) -> Forest | None:
-    """``count`` trees of equal shares; None where ranks do not reach each other.
+    """``count`` trees of equal shares, or fewer where some roots do not reach all ranks; None if none does.
 
     For an AllReduce pairs of trees, whose roots are all ranks and relays in turn; for other collectives trees of the
     roots of ``like`` in turn.
@@ -67,7 +67,9 @@ def priced_trees(
         roots = ground.places([*like.root_share])
     length_s = ground.length_s
     seconds = 1 / (topology.bandwidth[ground.used] * like.seconds_per_byte(topology))
-    return ground.grown(roots[np.arange(count) % len(roots)], seconds, length_price / length_s.mean(), steepness)
+    # roots in turn, or some of them from one end to the other
+    turns = np.arange(count) * len(roots) // count if count < len(roots) else np.arange(count) % len(roots)
+    return ground.grown(roots[turns], seconds, length_price / length_s.mean(), steepness)
 
 
 def trees_at(
@@ -78,8 +80,8 @@ def trees_at(
     price: Float64,
     prices_s: Sequence[float],
 ) -> Forest | None:
-    """For each root and each price of length a tree of little price, of equal shares; None where no link costs
-    anything, or ranks do not reach each other.
+    """For each root that reaches all ranks and each price of length a tree of little price, of equal shares; None where
+    no link costs anything, or no root reaches all ranks.
 
     Args:
         price: float64[links], what it costs that a link carries a tree; infinite where none should.
@@ -95,7 +97,8 @@ def trees_at(
     price[~finite] = price[finite].sum() * len(price)
     chosen = ground.places(roots)
     grown = [ground.grown(chosen, price, each / price.min(), 0.0) for each in prices_s]
-    return Forest.concatenate([forest for forest in grown if forest is not None]) if all(grown) else None
+    trees = [forest for forest in grown if forest is not None]
+    return Forest.concatenate(trees) if trees else None
 
 
 @dataclass(frozen=True)
@@ -129,7 +132,7 @@ class _Ground:
         return np.array([place[v] for v in roots], dtype=np.int64)
 
     def grown(self, chosen: Int64, seconds: Float64, price: float, steepness: float) -> Forest | None:
-        """Trees, or pairs of trees, of equal shares; None where ranks do not reach each other.
+        """Trees, or pairs of trees, of equal shares, of the roots that reach all ranks; None if none does.
 
         Args:
             chosen: int64[trees], the place of each root.
@@ -150,8 +153,10 @@ class _Ground:
             (Links(src, dst, *out, *into), Links(dst, src, *into, *out)), nodes, len(c.ranks), chosen, kinds,
             Costs(seconds, price * self.length_s, steepness),
         )  # fmt: skip
-        if (parents[:, :, : len(c.ranks)] == -2).any():
+        whole = ~(parents[:, :, : len(c.ranks)] == -2).any(axis=(1, 2))
+        if not whole.any():
             return None
+        parents, hops, chosen = parents[whole], hops[whole], chosen[whole]
         routes = Ragged(offsets, self.used[links].astype(np.int32))
         root, ways, shape = nodes[chosen], list[Trees](), (len(chosen), topology.node_count)
         for k in range(len(kinds)):
