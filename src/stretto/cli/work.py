@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import typer
 
 from ..model.errors import Fault, InputError, nearest
-from ..model.kinds import BY_NAME
 from .output import answer
 from .progress import doing, show_progress
 from .tables import print_line
@@ -53,6 +52,7 @@ def requested(
     amounts = (size or shard) is not None
     if jobs is not None:
         from ..face.jobs import read_jobs
+        from ..model.kinds import BY_NAME
 
         if collectives is not None or amounts or demand is not None:
             raise InputError("jobs say what is planned; leave out the collective and its size", "--jobs")
