@@ -19,7 +19,7 @@ from stretto.choose.library import Library  # noqa: E402
 from stretto.emulator.shaping import bucket, wire_share  # noqa: E402
 from stretto.topologies import load_topology  # noqa: E402
 
-RANKS, WIDE, ELEMENTS, MOST_CALLS = 3, 2.5e6, 1 << 17, 120
+RANKS, WIDE, ELEMENTS, MOST_CALLS = 3, 2.5e6, 1 << 17, 400
 WITHIN = 0.2
 """Share by which the bandwidth that is planned for may be off what the link has. On a busy machine processes read late."""
 
