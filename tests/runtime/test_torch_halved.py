@@ -19,7 +19,7 @@ from stretto.choose.library import Library  # noqa: E402
 from stretto.emulator.shaping import bucket, wire_share  # noqa: E402
 from stretto.topologies import load_topology  # noqa: E402
 
-RANKS, WIDE, ELEMENTS, MOST_CALLS = 3, 2.5e6, 1 << 17, 400
+RANKS, WIDE, ELEMENTS, MOST_CALLS = 3, 2.5e6, 1 << 17, 120
 WITHIN = 0.2
 """Share by which the bandwidth that is planned for may be off what the link has. On a busy machine processes read late."""
 
@@ -72,7 +72,7 @@ def test_all_ranks_change_to_the_controllers_plan_for_a_halved_link_which_is_kno
 
     with emulator.built(net) as places:
         inside = "ip", "netns", "exec", places[0].argument
-        served = Served(tmp_path, "--hold", 0.2, "-p", "auto", "--host", places[0].host, "--insecure", inside=inside)
+        served = Served(tmp_path, "--hold", 0.2, "-p", "forest", "--host", places[0].host, "--insecure", inside=inside)
         try:
             monkeypatch.setenv("STRETTO_CONTROLLER", served.url)
             with ThreadPoolExecutor(RANKS) as pool:
