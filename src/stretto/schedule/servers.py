@@ -7,7 +7,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..model.arrays import Bool, Float64, Int32, Int64
+from ..kernels import at_speed
+from ..kernels import matching as matching_kernel
+from ..model.arrays import Bool, Float64, Int32, Int64, distinct
 from ..model.collective import Collective, Workload
 from ..model.topology import ACCELERATOR, Topology
 from .by_servers import Gateways
@@ -33,12 +35,21 @@ def server_labels(topology: Topology, network: Network, ranks: Int32) -> list[In
     levels = clusters_of(network, topology.node_count, topology.bandwidth).of
     site = np.unique(np.array(topology.sites), return_inverse=True)[1].ravel()
     found: dict[bytes, Int64] = {}
-    for label in (*levels[:-1], site):
+    near = (label for label in _near(network, topology.node_count) if 2 * len(distinct(label[ranks])) <= len(ranks))
+    for label in (*levels[:-1], *near, site):
         _, first, server = np.unique(label[ranks], return_index=True, return_inverse=True)
         if 1 < len(first) < len(ranks):
             # servers by their first ranks: others may number the same servers in another order
             found.setdefault(first[server.ravel()].tobytes(), label)
     return list(found.values())
+
+
+def _near(network: Network, nodes: int) -> Iterator[Int64]:
+    """int64[nodes] each: what pipes join of up to a latency beside which the next longer ones are far longer."""
+    latency_s = np.unique(network.latency_s)
+    for most_s in latency_s[:-1][latency_s[1:] >= FAR_APART * latency_s[:-1]].tolist():
+        near = network.latency_s <= most_s
+        yield at_speed(matching_kernel.components, float(len(near)))(network.src[near], network.dst[near], nodes)
 
 
 def too_many(topology: Topology) -> str | None:
