@@ -29,6 +29,7 @@ from ..schedule.best import best
 from ..schedule.cutting import share_of_bytes
 from ..schedule.effort import Budget
 from ..schedule.insertion import Placing
+from ..schedule.servers import are_far_apart
 from ..simulate import simulate
 from .registry import Candidate, Option, Request, over_links, per_delivery, register
 from .run import plan_by
@@ -67,6 +68,9 @@ def _cost_little(request: Request) -> bool:
     if _serves(topology, workload) is not None or not c.traits.reduces_to_all:
         return False
     if share_of_bytes(topology, workload) < BYTES_DECIDE or STEPS(request) > request.budget.steps:
+        return False
+    passed = ~topology.is_accelerator
+    if not (passed[topology.src] & passed[topology.dst]).any() or are_far_apart(topology, workload):
         return False
     limits = bounds(topology, workload)
     latency_s = next((bound.seconds for bound in limits if bound.kind == "latency path"), 0.0)
