@@ -44,8 +44,9 @@ MOST_REROUTED = 10_000
 ROUNDS = 100
 """Rounds over all chunks, at most."""
 
-LIKELY_ROUNDS, LIKELY_STEPS = 5.0, 150.0
-"""What the kernel's speed is chosen by: likely rounds, and steps of inner loops for each chunk and message."""
+LIKELY_ROUNDS, LIKELY_STEPS, FIRST_RUNS = 5.0, 150.0, 3.0
+"""What the kernel's speed is chosen by: likely rounds, steps of inner loops for each chunk and message, and how often all
+messages are looked at before the first chunk is routed."""
 
 GAIN = 1.005
 """Times by which messages of halves of chunks must end sooner."""
@@ -67,7 +68,7 @@ def rerouted(plan: Plan, steps: float, enough_s: float) -> tuple[Plan | None, fl
         None for the plan where it does not end sooner, or is not served: messages that cost nothing, sums by other ways
         than trees, routers that store.
     """
-    course = _course(plan)
+    course = _course(plan) if steps > 0 else None
     if course is None:
         return None, 0.0
     before_s, spent = simulate(plan).completion_s, 0.0
@@ -201,7 +202,8 @@ class _Course:
         most = 2 * count + 4 * len(self.nodes) + 100
         course = _columns(np.concatenate((self.copy, self.sum)), self.way, self.start_s, most)
         a_round = len(case.size) * (LIKELY_STEPS * count + len(ways.late_s))
-        reroute = at_speed(kernel_rerouting.reroute, min(steps * INNER_STEPS, LIKELY_ROUNDS * a_round))
+        likely = FIRST_RUNS * LIKELY_STEPS * count + min(steps * INNER_STEPS, LIKELY_ROUNDS * a_round)
+        reroute = at_speed(kernel_rerouting.reroute, likely)
         count, end_s, took = reroute(
             tables,
             case,
