@@ -22,7 +22,7 @@ from stretto.planners.registry import Request
 from stretto.schedule.branching import branching
 from stretto.schedule.by_servers import AT_ONCE, Gateways
 from stretto.schedule.pipes import build_network
-from stretto.schedule.servers import gateways, server_labels
+from stretto.schedule.servers import gateways, server_labels, sites_apart
 from stretto.schedule.ways import Ways
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
@@ -244,3 +244,34 @@ def test_parts_of_the_network_that_lack_a_server_have_no_lanes():
     _, layouts = found(cluster([[8, [0]], [5, [2]], [6, [1]]]))
     assert [each.gateway.tolist() for each in layouts] == [[[0, 10, 14]]]
     assert [each.tolist() for each in layouts[0].servers] == [[*range(8)], [*range(8, 13)], [*range(13, 19)]]
+
+
+def far_groups(*sizes, far_s, wide=25e9):
+    """Groups of GPUs that are all joined; one GPU of each group is joined to one of each other group, far away."""
+    first = np.cumsum([0, *sizes[:-1]])
+    links = [
+        (a, b, 25e9, 1e-6) for f, n in zip(first, sizes, strict=True) for a in range(f, f + n) for b in range(f, a)
+    ]
+    links += [(int(a), int(b), wide, far_s) for a in first for b in first[first < a]]
+    return make_topology(
+        "groups", [ACCELERATOR] * sum(sizes), [w for a, b, *how in links for w in ((a, b, *how), (b, a, *how))]
+    )
+
+
+def test_what_is_near_is_a_site_though_its_links_are_no_faster():
+    net = far_groups(3, 4, 3, far_s=1e-3)
+    (found,) = sites_apart(net, make_collective("allgather", net, 1_000_000))
+    label, apart = found
+    assert [len(np.unique(label[part])) for part in (slice(0, 3), slice(3, 7), slice(7, 10))] == [1, 1, 1]
+    assert len(np.unique(label)) == 3
+    assert apart == pytest.approx(1000, rel=0.05)
+
+
+def test_what_is_a_little_nearer_is_no_site():
+    net = far_groups(3, 4, 3, far_s=4e-6)
+    assert not sites_apart(net, make_collective("allgather", net, 1_000_000))
+
+
+def test_ranks_of_which_most_are_alone_are_in_no_sites():
+    net = far_groups(2, 1, 1, 1, far_s=1e-3)
+    assert not sites_apart(net, make_collective("allgather", net, 1_000_000))

@@ -197,6 +197,7 @@ def test_these_planners_are_asked_by_default():
         "hierarchical",
         "jobs",
         "rounds",
+        "rs-ag",
         "symmetric",
     }
     algorithms = {"all-pairs", "ring", "recursive-doubling", "rabenseifner", "binomial"}

@@ -45,8 +45,8 @@ ROUNDS = 100
 """Rounds over all chunks, at most."""
 
 LIKELY_ROUNDS, LIKELY_STEPS, FIRST_RUNS = 5.0, 150.0, 3.0
-"""What the kernel's speed is chosen by: likely rounds, steps of inner loops for each chunk and message, and how often all
-messages are looked at before the first chunk is routed."""
+"""What the kernel's speed is chosen by: likely rounds, steps of inner loops for each chunk and message, and how often
+all messages are looked at before the first chunk is routed."""
 
 GAIN = 1.005
 """Times by which messages of halves of chunks must end sooner."""
