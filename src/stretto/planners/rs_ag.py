@@ -36,8 +36,8 @@ from .run import plan_by
 
 COPIES, SUMS = ("allgather", 0.35), ("reducescatter", 0.8)
 """The halves in the order in which they are planned, and the share of the effort that is left for each. Copies end soon
-near their bound where switches copy, and leave their effort to the sums. On 20 AllReduces of benchmarks/heldout.py
-plans end at 1.21 of the bound in the mean; at 1.23 with 0.5 and 0.7, at 1.29 without halves."""
+near their bound where switches copy, and leave their effort to the sums: with 0.4 and 0.6 AllReduces on racks and rails
+end 1 % later in the mean (docs/contributors/planners/rs-ag.md has the networks)."""
 
 LITTLE = 1.2
 """Times the lower bound that both halves take at least, up to which ``auto`` asks."""
