@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -72,11 +72,13 @@ SOLVED_S = 2.0
 the tests ask for no more."""
 
 
-def run_planner(name: str, net: Topology, workload: Workload, options: dict[str, int] | None = None) -> Plan:
+def run_planner(
+    name: str, net: Topology, workload: Workload, options: dict[str, int] | None = None, effort: str = "thorough"
+) -> Plan:
     """A plan, by quick options where the planner solves programs; what proves an optimum stops after a while."""
     entry = find(name)
     limit = SOLVED_S if entry.exact and entry.quick is not None else None
-    effort = SEARCH_EFFORT if entry.cuts else "thorough"
+    effort = SEARCH_EFFORT if entry.cuts else effort
     return run_any_planner(name, net, workload, effort=effort, options=options or entry.quick, time_limit_s=limit)
 
 
@@ -161,10 +163,11 @@ def plan_for(name: str, case: Case) -> Plan:
     return plan
 
 
-def planned(name: str, net: Topology, workload: Workload, options: dict[str, int] | None = None) -> Plan:
-    """A plan that is made anew; a test of a planner that refuses the network by name is skipped."""
+def planned(name: str, net: Topology, workload: Workload, *how: Any) -> Plan:
+    """A plan that is made anew, as by :func:`run_planner`; a test of a planner that refuses the network by name is
+    skipped."""
     try:
-        return run_planner(name, net, workload, options)
+        return run_planner(name, net, workload, *how)
     except Unsupported as refusal:
         assert name in str(refusal)
         pytest.skip(str(refusal))
@@ -308,15 +311,18 @@ FEW_ROUNDS = (10, 10)
 """Rounds of the search for paths, at least and at most; later ones call the kernels that the first ones do, too."""
 
 
-# auto and jobs have no kernels but those of the planners that they ask, each of which is tried here
-@pytest.mark.parametrize(("name", "kind"), [case for case in CASES if case.values[0] not in ("auto", "jobs")])
+# these have no kernels but those of the planners that they ask, each of which is tried here
+ASKING = ("auto", "jobs", "rs-ag")
+
+
+@pytest.mark.parametrize(("name", "kind"), [case for case in CASES if case.values[0] not in ASKING])
 def test_both_speeds_of_the_kernels_give_the_same_plan(name, kind, monkeypatch):
     net = random_network(13)
     monkeypatch.setattr("stretto.bounds.concurrent.ROUNDS", FEW_ROUNDS)
     digests, completions, ready = set(), set(), set()
     for speed in ("python", "compiled"):
         monkeypatch.setenv("STRETTO_KERNELS", speed)
-        plan = planned(name, net, work(kind, net, chunks=2), FEW_TRIES.get(name))
+        plan = planned(name, net, work(kind, net, chunks=2), FEW_TRIES.get(name), SEARCH_EFFORT)
         assert verify(plan).ok
         digests.add(plan.digest())
         completions.add(simulate(plan).completion_s)
