@@ -246,13 +246,13 @@ def test_parts_of_the_network_that_lack_a_server_have_no_lanes():
     assert [each.tolist() for each in layouts[0].servers] == [[*range(8)], [*range(8, 13)], [*range(13, 19)]]
 
 
-def far_groups(*sizes, far_s, wide=25e9):
+def far_groups(*sizes, far_s, near_s=1e-6):
     """Groups of GPUs that are all joined; one GPU of each group is joined to one of each other group, far away."""
     first = np.cumsum([0, *sizes[:-1]])
     links = [
-        (a, b, 25e9, 1e-6) for f, n in zip(first, sizes, strict=True) for a in range(f, f + n) for b in range(f, a)
+        (a, b, 25e9, near_s) for f, n in zip(first, sizes, strict=True) for a in range(f, f + n) for b in range(f, a)
     ]
-    links += [(int(a), int(b), wide, far_s) for a in first for b in first[first < a]]
+    links += [(int(a), int(b), 25e9, far_s) for a in first for b in first[first < a]]
     return make_topology(
         "groups", [ACCELERATOR] * sum(sizes), [w for a, b, *how in links for w in ((a, b, *how), (b, a, *how))]
     )
@@ -267,8 +267,9 @@ def test_what_is_near_is_a_site_though_its_links_are_no_faster():
     assert apart == pytest.approx(1000, rel=0.05)
 
 
-def test_what_is_a_little_nearer_is_no_site():
-    net = far_groups(3, 4, 3, far_s=4e-6)
+@pytest.mark.parametrize(("near_s", "far_s"), [(1e-6, 4e-6), (1e-6, 9e-6), (5e-6, 20e-6), (0.0, 1e-9)])
+def test_what_is_a_little_nearer_or_in_the_same_room_is_no_site(near_s, far_s):
+    net = far_groups(3, 4, 3, far_s=far_s, near_s=near_s)
     assert not sites_apart(net, make_collective("allgather", net, 1_000_000))
 
 

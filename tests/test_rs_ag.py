@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from stretto.bounds import bounds
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import Unsupported
 from stretto.model.messages import message_count
+from stretto.model.targets import TARGETS
 from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
 from stretto.model.variants import with_messages
 from stretto.planners import find, run_planner
@@ -58,15 +61,32 @@ def test_halves_that_are_cut_differently_are_right_and_keep_their_messages(parts
     assert {*plan.workload.collectives[0].chunk_offset.tolist(), 1_000_003} == edges
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_it_is_right_among_any_ranks_of_any_network(seed):
-    net, rng = random_network(seed), np.random.default_rng(seed)
-    ranks = np.sort(rng.permutation(net.accelerators)[: int(rng.integers(2, len(net.accelerators) + 1))]).tolist()
-    c = allreduce(net, 50_021, ranks, chunks=int(rng.integers(1, 4)))
-    plan = run_planner("rs-ag", net, Workload((c,)), effort="quick", options={"planner": "forest"})
+@pytest.mark.parametrize("planner", ["forest", "greedy", "hierarchical", "mtegcca"])
+@pytest.mark.parametrize("seed", range(8))
+def test_it_is_right_among_any_ranks_of_any_network(seed, planner):
+    rng = np.random.default_rng(seed)
+    net = with_messages(random_network(seed), float(rng.choice([0.0, 2e-6])))
+    ranks = rng.permutation(net.accelerators)[: int(rng.integers(2, len(net.accelerators) + 1))].tolist()
+    c = allreduce(net, int(rng.integers(100, 50_000)), ranks, chunks=int(rng.integers(1, 4)))
+    try:
+        plan = run_planner("rs-ag", net, Workload((c,)), effort="quick", options={"planner": planner})
+    except Unsupported as refusal:
+        pytest.skip(str(refusal))
     assert verify(plan).ok
-    assert plan.meta["halves"] == ["forest", "forest"]
-    assert simulate(plan).completion_s >= bounds(net, Workload((c,)))[0].seconds * (1 - 1e-9)
+    assert plan.meta["halves"] == [planner, planner]
+    line = simulate(plan)
+    assert line.completion_s >= bounds(net, Workload((c,)))[0].seconds * (1 - 1e-9)
+    if plan.sharing == "timed":
+        np.testing.assert_allclose(line.start_s, plan.start_s, rtol=1e-6, atol=1e-12)
+
+
+def test_fewer_bytes_than_ranks_are_left_to_other_planners():
+    net = racks(4, 4, 4)
+    workload = Workload((allreduce(net, 7),))
+    with pytest.raises(Unsupported, match="a byte for each rank"):
+        run_planner("rs-ag", net, workload)
+    free = replace(net, message_s=np.zeros(net.link_count))
+    assert verify(run_planner("auto", free, workload, effort="quick")).ok
 
 
 def test_what_can_be_copied_before_the_last_sum_is():
@@ -118,6 +138,8 @@ def test_it_is_asked_where_the_halves_lose_little():
     assert not asked(load_topology("star:8"), 64_000_000)  # no switch joins others
     assert not asked(load_topology("sites:3,4"), 64_000_000)  # sites are far apart
     assert not asked(racks(2, 6, uplink=5e9), 64_000_000)  # the small rack gets more of the sums than it adds to
+    workload = Workload((allreduce(racks(4, 4, 4), 64_000_000),))
+    assert not find("rs-ag").auto.asked(Request(racks(4, 4, 4), workload, target=TARGETS["msccl"]))
     net, collective = racks(4, 4), allreduce(racks(4, 4), 64_000_000)
     assert not find("rs-ag").auto.asked(Request(net, Workload((collective, collective))))
 

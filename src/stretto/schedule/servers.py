@@ -1,4 +1,4 @@
-"""How ranks lie in servers, which are what faster links join, or sites: as a grid, or with gateways."""
+"""How ranks lie in servers, which are what faster or far shorter links join, or sites: as a grid, or with gateways."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ FAR_APART = 5.0
 """Servers are sites far apart if the latency between any two is at least this many times the longest inside one. In
 nearly all networks of benchmarks/heldout_networks.py it is less than 4 or more than 6 times."""
 
+FAR_S = 10e-6
+"""Latency from which a link may lead to another site: that of 2 km of fibre. What is shorter is in one machine room."""
+
 AS_NEAR = 1.01
 """Times the least latency between servers up to which others are as near: on rails, ranks of one rail."""
 
@@ -45,9 +48,10 @@ def server_labels(topology: Topology, network: Network, ranks: Int32) -> list[In
 
 
 def _near(network: Network, nodes: int) -> Iterator[Int64]:
-    """int64[nodes] each: what pipes join of up to a latency beside which the next longer ones are far longer."""
+    """int64[nodes] each: components of the pipes up to a latency, where the next longer ones lead far away."""
     latency_s = np.unique(network.latency_s)
-    for most_s in latency_s[:-1][latency_s[1:] >= FAR_APART * latency_s[:-1]].tolist():
+    far = (latency_s[1:] >= FAR_APART * latency_s[:-1]) & (latency_s[1:] >= FAR_S)
+    for most_s in latency_s[:-1][far].tolist():
         near = network.latency_s <= most_s
         yield at_speed(matching_kernel.components, float(len(near)))(network.src[near], network.dst[near], nodes)
 
