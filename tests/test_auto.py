@@ -366,6 +366,17 @@ def test_a_planner_that_takes_many_times_the_effort_is_asked_after_those_that_do
     assert names.index("symmetric") < names.index("greedy") < names.index("hierarchical")
 
 
+@pytest.mark.parametrize(("sites", "first"), [("sites:3,4", "forest"), ("sites:6,24", "by-sites")])
+def test_between_sites_trees_are_asked_first_if_the_effort_is_enough_for_them(sites, first):
+    net = load_topology(f"{sites}?message=1us")
+    workload = Workload((make_collective("allreduce", net, 64_000_000),))
+    budget = Budget(EFFORTS["normal"])
+    turns = Case.of(Request(net, workload, budget=budget), budget.share(PLANNING_SHARE)).turns()
+    names, steps = [turn.name for turn in turns], {turn.name: turn.steps for turn in turns}
+    assert (steps["forest"] <= budget.steps) == (first == "forest")
+    assert next(name for name in names if name in ("forest", "by-sites")) == first
+
+
 @pytest.mark.parametrize("kind", ["broadcast", "reduce"])
 def test_trees_of_a_single_root_are_asked_among_a_thousand_ranks(kind):
     # symmetric ends at 4.1 of the bound there, forest at 1.1

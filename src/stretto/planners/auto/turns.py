@@ -167,15 +167,15 @@ class Case:
         rooted = any(c.traits.rooted for c in self.request.workload.collectives)
         # one message to all, through switches that copy, may be best of what comes from one root; and where sites are
         # far apart, what fills links between them comes nearer to the bound
-        few_messages = (
-            candidate.few_messages and not rooted and not are_far_apart(self.request.topology, self.request.workload)
-        )
+        far_apart = are_far_apart(self.request.topology, self.request.workload)
+        few_messages = candidate.few_messages and not rooted and not far_apart
+        fills_links = leads and candidate.fills_links and not (far_apart and steps > self.budget.steps)
         affordable = leads and steps <= self.budget.beyond * self.budget.steps
         places = (
             candidate.collectives_from > 1,
             not candidate.leads and steps <= EARLY_SHARE * min(self.budget.steps, EFFORTS["normal"]),
             leads and candidate.by_ranks,
-            self.wide and ((leads and candidate.fills_links) or (affordable and few_messages)),
+            self.wide and (fills_links or (affordable and few_messages)),
             affordable and candidate.few_messages,
             affordable and not candidate.fills_links,
             leads,
