@@ -328,12 +328,18 @@ def shell(path, *lines: str) -> str:
     return str(path)
 
 
-def gone(pid: str) -> bool:
-    """Whether a process has ended; one that nobody has waited for has, too."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    except FileNotFoundError:
-        return True
+def gone(pid: str, within_s: float = 5.0) -> bool:
+    """Whether a process ends soon, since one that is killed still takes a moment; one that nobody has waited for has
+    ended, too."""
+    stat, until = Path(f"/proc/{pid}/stat"), time.monotonic() + within_s
+    while time.monotonic() < until:
+        try:
+            if stat.read_text().rpartition(")")[2].split()[0] in "ZX":
+                return True
+        except (FileNotFoundError, ProcessLookupError):
+            return True
+        time.sleep(0.01)
+    return False
 
 
 def test_what_a_program_that_hangs_has_started_ends_with_it(tmp_path):
