@@ -28,7 +28,7 @@ from ..model.plan import Plan, make_plan
 from ..model.symmetric import SymmetricPlan
 from ..model.topology import Topology
 from ..schedule.best import best
-from ..schedule.cutting import share_of_bytes
+from ..schedule.cutting import messages_cost, share_of_bytes
 from ..schedule.effort import Budget
 from ..schedule.insertion import MOST_MOVED, Placing
 from ..schedule.servers import are_far_apart
@@ -69,13 +69,15 @@ def _serves(topology: Topology, workload: Workload) -> str | None:
 
 
 def _costs_little(request: Request) -> bool:
-    """Whether routes share links between switches, bytes decide, and both halves take little more than the bound."""
+    """Whether messages cost but bytes decide, switches are joined, and both halves take little more than the bound."""
     topology, workload = request.topology, request.workload
     c, passes = workload.collectives[0], ~topology.is_accelerator
     if _serves(topology, workload) is not None or not c.traits.reduces_to_all:
         return False
     # what targets ask of chunks spoils plans whose halves are cut differently
     if request.target is not None or STEPS(request) > request.budget.steps:
+        return False
+    if not messages_cost(topology):  # trees in many parts are near the bound
         return False
     if not (passes[topology.src] & passes[topology.dst]).any() or are_far_apart(topology, workload):
         return False
