@@ -72,6 +72,7 @@ def test_it_is_right_among_any_ranks_of_any_network(seed, planner):
         pytest.skip(str(refusal))
     assert verify(plan).ok
     assert plan.meta["halves"] == [planner, planner]
+    assert {*c.chunk_offset.tolist()} <= {*plan.workload.collectives[0].chunk_offset.tolist()}
     line = simulate(plan)
     assert line.completion_s >= bounds(net, Workload((c,)))[0].seconds * (1 - 1e-9)
     if plan.sharing == "timed":
