@@ -142,8 +142,7 @@ class Candidate:
         counts: True for a planner that searches on while its budget lasts; ``steps`` is then the least with which it
             is worth asking.
         leads: True for a planner from which the best plans come. The first of these is asked whatever it takes.
-        fills_links: True for one that fills links: a search may then spend three quarters of the steps that are left,
-            in place of half, while others follow. One that leads is asked before the others where bandwidth decides.
+        fills_links: for one that leads: True if it is asked before the others where bandwidth decides.
         few_messages: for one that leads: True if it sends few messages and is asked before searches. Where bandwidth
             decides it comes with those that fill links, or after them where sites are far apart.
         collectives_from: it is asked where there are at least as many collectives; before all others if these are two.
