@@ -27,10 +27,8 @@ from ..model.messages import apart, message_count
 from ..model.plan import Plan, make_plan
 from ..model.symmetric import SymmetricPlan
 from ..model.topology import Topology
-from ..schedule.best import best
 from ..schedule.cutting import messages_cost, share_of_bytes
-from ..schedule.effort import Budget
-from ..schedule.insertion import MOST_MOVED, Placing
+from ..schedule.insertion import in_gaps
 from ..schedule.servers import are_far_apart
 from ..simulate import simulate
 from .registry import Candidate, Option, Request, over_links, per_delivery, register
@@ -38,20 +36,17 @@ from .run import plan_by
 
 COPIES, SUMS = ("allgather", 0.45), ("reducescatter", 0.95)
 """The halves in the order in which they are planned, and the share of the effort that is left for each. Copies end soon
-near their bound where switches copy, and leave their effort to the sums: with 0.35 and 0.8 the mean of 20 AllReduces on
-racks, rails and others is 0.4 % higher."""
+near their bound where switches copy, and leave their effort to the sums."""
 
 LITTLE = 1.2
-"""Times the lower bound that both halves take at least, up to which ``auto`` asks. Above it halves are hardly ever the
-best; with 1.1 leaves and spines are left out on which they gain 14 % (docs/contributors/planners/rs-ag.md)."""
+"""Times the lower bound that both halves take at least, up to which ``auto`` asks: above it other plans are better."""
 
 BYTES_DECIDE = 0.5
 """Share of a message's time that is that of its bytes, from which ``auto`` asks: two halves take twice as many messages
 one after the other as an exchange of sums."""
 
 STEPS = per_delivery(10, first=100_000)
-"""Steps with which it is worth asking: so many that it comes after all others, which lose nothing by it. Asked before
-them it ends 1 % sooner in the mean of 20 AllReduces, and up to 12 % later where ``rounds`` then lacks the effort."""
+"""Steps with which it is worth asking: many, so ``auto`` asks it after all others, which lose nothing by it."""
 
 WAITS_BYTES = 12.0
 """Bytes of a transfer waited for, in the columns of a plan and while they are made."""
@@ -129,10 +124,8 @@ def rs_ag(request: Request, *, planner: str = "auto") -> Plan:
 
     copies, sums = planned(*COPIES), planned(*SUMS)
     plan = joined(topology, c, sums, copies)
-    if not request.several_chunks:
-        plan = apart(plan)
-    names = [half.meta.get("chosen", half.meta["planner"]) for half in (sums, copies)]
-    return best([plan, *_moved_up(plan, request.budget)]).noted({"halves": names})
+    plan = in_gaps(plan if request.several_chunks else apart(plan), request.budget)
+    return plan.noted({"halves": [half.meta.get("chosen", half.meta["planner"]) for half in (sums, copies)]})
 
 
 def joined(topology: Topology, c: Collective, sums: Plan, copies: Plan) -> Plan:
@@ -258,13 +251,3 @@ def _depends(fine: Collective, plans: tuple[Plan, Plan], rows: tuple[_Rows, _Row
 def _refuse_too_many(waits: float) -> None:
     if reason := too_much(waits, "transfers that are waited for", WAITS_BYTES):
         raise Unsupported(f"rs-ag cannot join the halves: {reason}")
-
-
-def _moved_up(plan: Plan, budget: Budget) -> Iterator[Plan]:
-    """The plan with each transfer in the first gap of its links, where each is a message of its own."""
-    if plan.message is not None or plan.transfer_count > MOST_MOVED:
-        return
-    placing = Placing.of_plans(plan.topology, plan.workload, [plan])
-    if placing.steps <= budget.left:
-        budget.charge(placing.steps)
-        yield replace(placing.with_starts(placing.in_order([0])), meta=plan.meta)

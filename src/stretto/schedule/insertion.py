@@ -223,7 +223,12 @@ def moved_up(plan: Plan, budget: Budget) -> Plan:
     several = (plan.route.lengths > 1).any()
     if plan.sharing != "timed" or plan.topology.planes or plan.topology.changes or not several:
         return plan
-    if plan.transfer_count > MOST_MOVED:
+    return in_gaps(plan, budget)
+
+
+def in_gaps(plan: Plan, budget: Budget) -> Plan:
+    """The same for any plan over links whose messages carry one chunk each, and for routes of one link, too."""
+    if plan.message is not None or plan.transfer_count > MOST_MOVED:
         return plan
     placing = Placing.of_plans(plan.topology, plan.workload, [plan])
     if placing.steps > budget.left:
