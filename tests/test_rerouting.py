@@ -130,6 +130,7 @@ def test_chunks_go_by_ranks_alone_though_a_router_that_stores_joins_them_too(kin
 
 def test_fewer_steps_are_taken_where_fewer_are_allowed():
     plan = planned(load_topology("torus:4x4?message=20us"), "alltoall", 64_000)
+    assert rerouted(plan, 0.0, 0.0) == (None, 0.0)
     few, many = (rerouted(plan, steps, 0.0)[1] for steps in (500.0, 5_000.0))
     assert 500 <= few < 1_000 and 5_000 <= many < 6_000
 
