@@ -85,6 +85,16 @@ def test_twice_as_many_are_tried_where_fewer_than_expected_is_carried():
     assert asked == [(1, ""), (16, ""), (4, ""), (8, "")] and lanes == (8, "", 2.9e6)
 
 
+def test_most_connections_are_measured_once_more_where_they_carry_less_than_one():
+    most = LADDER[-1]
+    for second, enough in ((8e6, most), (0.5e6, 1)):
+        climb, asked = _Climb(False), []
+        for rate in (1e6, 0.3e6, second):  # a machine that is busy with something else shows in the second stream
+            climb.took(rate, rate)
+            asked.append((climb.connections, climb.kept))
+        assert asked == [(most, False), (most, False), (enough, True)]
+
+
 def steps_where_packets_are_lost(*rates):
     """What one connection measures next after each of these rates, all of which lost packets."""
     climb, asked = _Climb(True), []

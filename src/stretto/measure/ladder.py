@@ -5,8 +5,9 @@ long link that loses packets a connection carries little. One pair of ranks stan
 measures one connection, and one with BBR, if the kernels have it: BBR is used if it carries ``LOSSY_GAIN`` times as
 much as the default. Where packets are lost, one stream of either says little: the default begins with the window that
 it had before it lost any, and carries in 10 round trips what it cannot keep up; so it is measured again, and the later
-stream counts. BBR has a second attempt. Then the pair measures 16 connections. If these carry less than ``GAIN`` times
-as much as one, one is enough.
+stream counts. BBR has a second attempt. Then the pair measures 16 connections, and once more if these carry less than
+one does, since a stream says too little where a process waits for a core. If they carry less than ``GAIN`` times as
+much as one, one is enough.
 
 Else the pair gets the fewest connections which at the rate of one would carry ``ROOM`` times the most that was seen:
 where flows are capped, no connection then has to reach its cap all the time. Pairs that send at once share that room.
@@ -97,6 +98,7 @@ class _Climb:
         last: whether it is enough, and only its other direction is to be measured.
         least: the fewest connections that seemed to be enough.
         again: congestion controls of which one connection is measured once more, as packets were lost.
+        doubted: whether most connections carried less than one, and are measured once more.
         found: what was carried, by connections and congestion control.
     """
 
@@ -111,6 +113,7 @@ class _Climb:
     least: int = 1
     ended: bool = False
     again: set[str] = field(default_factory=set)
+    doubted: bool = False
     found: dict[tuple[int, str], Rates] = field(default_factory=dict)
 
     @property
@@ -154,6 +157,8 @@ class _Climb:
                     return
                 self.congestion = ""
             self.connections = LADDER[-1]
+        elif not self.doubted and GAIN * self._carried(now) < self._carried((1, self.congestion)):
+            self.doubted = True
         else:
             self.connections = self.least = self._enough()
             self.kept = True
