@@ -149,6 +149,8 @@ class Candidate:
         ranks_from: it is asked where there are at least as many ranks.
         by_ranks: True if its work grows with the number of ranks, not with that of pairs of ranks.
         asked: ``request -> bool``, whether it is asked at all.
+        expected_s: ``request -> seconds``, when its plan would end, about, for a quarter of the work or less. It is not
+            asked where that is hopelessly late.
     """
 
     steps: Callable[[Request], float]
@@ -160,6 +162,7 @@ class Candidate:
     ranks_from: int = 2
     by_ranks: bool = False
     asked: Callable[[Request], bool] = lambda request: True
+    expected_s: Callable[[Request], float] | None = None
 
 
 def per_delivery(steps: float, first: float = 0.0) -> Callable[[Request], float]:

@@ -49,7 +49,7 @@ MANY_DELIVERIES = 2_000_000
 """Deliveries beyond which planners whose work does not grow with pairs of ranks are asked alone, if they serve the
 request: AllReduce among 1,000 ranks. Any other planner takes minutes there."""
 
-NO_EFFORT = "the effort was spent"
+NO_EFFORT, TOO_LATE = "the effort was spent", "its plan would end far later than the best one"
 """Why a candidate was not asked that may serve the request."""
 
 
@@ -93,6 +93,9 @@ def auto(request: Request) -> Plan:
         further = 0.0 if best is None or turn.leads or fits else case.further(best)
         if not (fits or due or turn.steps <= further):
             answers.append(Answer(turn.name, refusal=Unsupported(NO_EFFORT)))
+            continue
+        if best is not None and case.hopeless(turn, best):
+            answers.append(Answer(turn.name, refusal=Unsupported(TOO_LATE)))
             continue
         request.tell(number, len(turns), turn.name)
         part = turn.part(budget.left, turns[number + 1 :])

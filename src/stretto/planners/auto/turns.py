@@ -56,6 +56,11 @@ FURTHER_SHARE = 0.33
 """Share of the effort up to which a planner that does not lead is asked though nothing is left, while the best plan is
 more than ``FAR`` times the bound."""
 
+HOPELESS, EXPECTING_SHARE = 2.0, 0.25
+"""``HOPELESS``: times the best plan, or ``FAR_IN_MESSAGES`` times the bound, from which a planner is not asked that expects
+to end so late: plans of ``hierarchical`` end at 0.57 to 1 times what it expects. ``EXPECTING_SHARE``: what expecting takes, as a share of the
+planner's work."""
+
 OVER_BUDGET = 150.0
 """Times the effort from which a planner is asked only if no other has made a plan."""
 
@@ -73,6 +78,7 @@ class Turn:
     cuts: bool  # whether it cuts pieces as it needs
     share: float  # of the effort that is left it spends no more while another one that leads follows
     place: tuple[object, ...]
+    expected_s: Callable[[Request], float] | None = None  # when its plan would end, about
     again: float = 0.0  # the steps that it has at least if it is asked since the best plan is far from the bound
 
     def part(self, left: float, later: Sequence[Turn]) -> float:
@@ -142,6 +148,13 @@ class Case:
         above_s, far_s = NEAR * best.likely_s - self.near_s, (self.far - 1.0) * self.near_s
         return self.budget.steps * (DUE_TIMES if above_s >= far_s else max(1.0, DUE_TIMES * above_s / far_s))
 
+    def hopeless(self, turn: Turn, best: Answer) -> bool:
+        """Whether a candidate expects its plan to end far later than the best one so far, or than others may."""
+        if turn.expected_s is None:
+            return False
+        self.budget.charge(EXPECTING_SHARE * turn.steps)
+        return turn.expected_s(self.request) > HOPELESS * min(best.likely_s, FAR_IN_MESSAGES * self.bound_s)
+
     def further(self, best: Answer) -> float:
         """Steps that any other planner may take though nothing is left, for what may be gained on the best plan."""
         far = best.likely_s > FAR * self.bound_s and not self.budget.stop.fired
@@ -190,4 +203,4 @@ class Case:
         # what fills links is not worth more than the effort where bandwidth does not decide
         most = self.budget.steps if candidate.fills_links and not self.wide else inf
         again = 0.0 if candidate.counts else max(steps, SPLIT_SHARE * self.budget.steps)
-        return Turn(entry.name, steps, most, leads, suffices, far_s, entry.cuts, share, place, again)
+        return Turn(entry.name, steps, most, leads, suffices, far_s, entry.cuts, share, place, candidate.expected_s, again)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import product
 from math import inf, prod
 
@@ -121,6 +122,7 @@ def _steps(request: Request) -> float:
         leads=True,
         few_messages=True,
         asked=lambda r: r.several_chunks and messages_cost(r.topology),
+        expected_s=lambda r: next(iter(_estimated(r.topology, r.workload.collectives[0])), (0.0, None))[0],
     ),
 )
 def hierarchical(request: Request) -> Plan:
@@ -131,11 +133,7 @@ def hierarchical(request: Request) -> Plan:
         algorithm it follows.
     """
     (c,) = request.workload.collectives
-    ways = ways_of(request.topology)
-    algorithms = list(_algorithms(request.topology, c, ways))
-    coarse = [a for a in algorithms if _blocks(a, c) * c.chunk_count <= c.piece_bytes.min() * len(c.piece_bytes)]
-    estimate = _when_ready_s if c.traits.rooted else _in_turn_s
-    soonest = sorted(coarse or algorithms, key=lambda a: estimate(a, request.topology, c, ways))
+    ways, soonest = ways_of(request.topology), [algorithm for _, algorithm in _estimated(request.topology, c)]
     plans = [_in_turn(soonest[0], request, ways)] if soonest else []
     plans += overlaps(request, ways, soonest[:OVERLAPPED], completion_s(plans[0]) if plans else inf)
     if soonest and completion_s(plans[-1]) > DECIDED * completion_s(plans[0]):
@@ -144,6 +142,17 @@ def hierarchical(request: Request) -> Plan:
         reason = "from neighbour to neighbour it needs messages of several chunks, and a byte or more for each rank"
         raise Unsupported(f"hierarchical does not serve {request.topology.name}: {reason}")
     return best(plans)
+
+
+@lru_cache(maxsize=1)
+def _estimated(topology: Topology, c: Collective) -> list[tuple[float, Algorithm]]:
+    """The algorithms that serve a collective and when each ends, seconds, about; the soonest first."""
+    ways = ways_of(topology)
+    algorithms = list(_algorithms(topology, c, ways))
+    coarse = [a for a in algorithms if _blocks(a, c) * c.chunk_count <= c.piece_bytes.min() * len(c.piece_bytes)]
+    estimate = _when_ready_s if c.traits.rooted else _in_turn_s
+    ends = [(estimate(algorithm, topology, c, ways), algorithm) for algorithm in coarse or algorithms]
+    return sorted(ends, key=lambda end: end[0])
 
 
 def _in_turn(algorithm: Algorithm, request: Request, ways: Ways) -> Plan:

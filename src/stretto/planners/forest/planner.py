@@ -36,7 +36,7 @@ KINDS = ("allgather", "reducescatter", "allreduce", "broadcast", "reduce", "rema
 
 COSTS = {
     "packing": PACKING_STEPS,
-    "rates": 0.8,
+    "rates": 0.5,
     "estimate": 0.5,
     "pricing": PRICING_STEPS,
     "cut": 0.4,
