@@ -22,7 +22,7 @@ from stretto.model.messages import message_count, messages_of
 from stretto.model.stop import Stop
 from stretto.model.targets import TARGETS
 from stretto.planners import Request, asked_by, run_planner
-from stretto.planners.auto.planner import NO_EFFORT, PLANNING_SHARE
+from stretto.planners.auto.planner import NO_EFFORT, PLANNING_SHARE, TOO_LATE
 from stretto.planners.auto.turns import Case, Turn
 from stretto.planners.run import plan_by
 from stretto.schedule.best import Answer, exposed_s, handling_s, surcharge
@@ -224,6 +224,21 @@ def test_a_candidate_that_does_not_fit_the_effort_is_not_asked():
     refused = {t["planner"]: t.get("refused") for t in tried}
     assert refused["greedy"] is None
     assert refused["scale-ccl"] == NO_EFFORT
+
+
+@pytest.mark.parametrize(
+    ("spec", "kind", "late"),
+    [("dgx1?message=20us", "allgather", True), ("hypercube:4?message=2us", "allgather", False)],
+)
+def test_a_candidate_that_expects_to_end_far_later_than_others_is_not_asked(spec, kind, late):
+    """On a hypercube ``hierarchical`` sends to neighbours, of which its estimates say nothing."""
+    net = load_topology(spec)
+    request = Workload((make_collective(kind, net, 10**8),))
+    plan = run_planner("auto", net, request, effort="normal")
+    refused = {t["planner"]: t.get("refused") for t in plan.meta["tried"]}
+    assert (refused.get("hierarchical") == TOO_LATE) == late
+    alone = run_planner("hierarchical", net, request, effort="normal")
+    assert (simulate(alone).completion_s > 1.5 * simulate(plan).completion_s) == late
 
 
 def test_a_plan_alike_for_all_ranks_that_is_far_from_a_tight_bound_is_not_enough():

@@ -57,9 +57,9 @@ FURTHER_SHARE = 0.33
 more than ``FAR`` times the bound."""
 
 HOPELESS, EXPECTING_SHARE = 2.0, 0.25
-"""``HOPELESS``: times the best plan, or ``FAR_IN_MESSAGES`` times the bound, from which a planner is not asked that expects
-to end so late: plans of ``hierarchical`` end at 0.57 to 1 times what it expects. ``EXPECTING_SHARE``: what expecting takes, as a share of the
-planner's work."""
+"""``HOPELESS``: times the best plan, or ``FAR_IN_MESSAGES`` times the bound, from which a planner is not asked that
+expects to end so late: plans of ``hierarchical`` end at 0.57 to 1 times what it expects. ``EXPECTING_SHARE``: what
+expecting takes, as a share of the planner's work."""
 
 OVER_BUDGET = 150.0
 """Times the effort from which a planner is asked only if no other has made a plan."""
@@ -199,8 +199,8 @@ class Case:
         fits = self.wide and not (rooted and messages_cost(self.request.topology))
         suffices = leads and (fits or not candidate.by_ranks)
         far_s = (self.far if candidate.by_ranks else FAR_IN_MESSAGES) * self.bound_s
-        place = (places.index(True), candidate.counts, steps, entry.name)
+        place, expected_s = (places.index(True), candidate.counts, steps, entry.name), candidate.expected_s
         # what fills links is not worth more than the effort where bandwidth does not decide
         most = self.budget.steps if candidate.fills_links and not self.wide else inf
         again = 0.0 if candidate.counts else max(steps, SPLIT_SHARE * self.budget.steps)
-        return Turn(entry.name, steps, most, leads, suffices, far_s, entry.cuts, share, place, candidate.expected_s, again)
+        return Turn(entry.name, steps, most, leads, suffices, far_s, entry.cuts, share, place, expected_s, again)

@@ -110,6 +110,24 @@ def _steps(request: Request) -> float:
     return RANK_STEPS * len(first.ranks) + each * request.deliveries
 
 
+@lru_cache(maxsize=1)
+def _estimated(topology: Topology, c: Collective) -> list[tuple[float, Algorithm]]:
+    """The algorithms that serve a collective and when each ends, seconds, about; the soonest first."""
+    ways = ways_of(topology)
+    algorithms = list(_algorithms(topology, c, ways))
+    coarse = [a for a in algorithms if _blocks(a, c) * c.chunk_count <= c.piece_bytes.min() * len(c.piece_bytes)]
+    estimate = _when_ready_s if c.traits.rooted else _in_turn_s
+    ends = [(estimate(algorithm, topology, c, ways), algorithm) for algorithm in coarse or algorithms]
+    return sorted(ends, key=lambda end: end[0])
+
+
+def _expected_s(request: Request) -> float:
+    """When the plan ends, seconds, about: its phases may overlap. 0 where data may go to neighbours alone."""
+    (c,) = request.workload.collectives
+    estimated = _estimated(request.topology, c)
+    return estimated[0][0] if estimated and not _goes_to_neighbours(request.topology, c) else 0.0
+
+
 @register(
     "hierarchical",
     collectives=(*BETWEEN_SERVERS, *ROOTED),
@@ -122,7 +140,7 @@ def _steps(request: Request) -> float:
         leads=True,
         few_messages=True,
         asked=lambda r: r.several_chunks and messages_cost(r.topology),
-        expected_s=lambda r: next(iter(_estimated(r.topology, r.workload.collectives[0])), (0.0, None))[0],
+        expected_s=_expected_s,
     ),
 )
 def hierarchical(request: Request) -> Plan:
@@ -142,17 +160,6 @@ def hierarchical(request: Request) -> Plan:
         reason = "from neighbour to neighbour it needs messages of several chunks, and a byte or more for each rank"
         raise Unsupported(f"hierarchical does not serve {request.topology.name}: {reason}")
     return best(plans)
-
-
-@lru_cache(maxsize=1)
-def _estimated(topology: Topology, c: Collective) -> list[tuple[float, Algorithm]]:
-    """The algorithms that serve a collective and when each ends, seconds, about; the soonest first."""
-    ways = ways_of(topology)
-    algorithms = list(_algorithms(topology, c, ways))
-    coarse = [a for a in algorithms if _blocks(a, c) * c.chunk_count <= c.piece_bytes.min() * len(c.piece_bytes)]
-    estimate = _when_ready_s if c.traits.rooted else _in_turn_s
-    ends = [(estimate(algorithm, topology, c, ways), algorithm) for algorithm in coarse or algorithms]
-    return sorted(ends, key=lambda end: end[0])
 
 
 def _in_turn(algorithm: Algorithm, request: Request, ways: Ways) -> Plan:
