@@ -454,6 +454,34 @@ def test_what_else_is_asked_takes_a_third_of_the_effort_and_nothing_once_the_net
     assert case.further(Answer("any", score_s=times * case.bound_s)) == pytest.approx(share * 1000.0)
 
 
+@pytest.mark.parametrize(
+    ("expected", "best", "late"), [(2.1, 1.0, True), (1.9, 1.0, False), (3.9, 3.0, False), (4.1, 3.0, True)]
+)
+def test_what_is_expected_twice_as_late_as_the_best_plan_or_four_times_the_bound_is_hopeless(expected, best, late):
+    net = load_topology("h100:4?message=1us")
+    request = Request(net, Workload((make_collective("allgather", net, 1_000_000),)), budget=Budget(1000.0))
+    case = Case.of(request, request.budget)
+    turn = Turn("any", 100.0, np.inf, True, True, np.inf, True, 1.0, (), lambda _: expected * case.bound_s)
+    assert case.hopeless(turn, Answer("best", score_s=best * case.bound_s)) == late
+    assert request.budget.spent == (25.0 if late else 0.0)  # else it counts what it takes when it is asked
+
+
+def test_a_candidate_that_cannot_say_when_its_plan_would_end_is_asked():
+    def refuses(_):
+        raise Unsupported("it cannot say")
+
+    net = load_topology("h100:4?message=1us")
+    request = Request(net, Workload((make_collective("allgather", net, 1_000_000),)), budget=Budget(1000.0))
+    turn = Turn("any", 100.0, np.inf, True, True, np.inf, True, 1.0, (), refuses)
+    assert not Case.of(request, request.budget).hopeless(turn, Answer("best", score_s=1e-9))
+
+
+def test_the_summary_says_what_was_not_asked_and_why():
+    arguments = ["plan", "allgather", "-t", "dgx1?message=20us", "--size", "100MB", "--effort", "normal"]
+    said = CliRunner().invoke(app, arguments).output
+    assert f"hierarchical ({TOO_LATE})" in said and "do not serve this" not in said
+
+
 def test_a_planner_leaves_the_others_that_lead_the_least_that_they_take_the_cheapest_first():
     def turn(steps):
         return Turn("any", steps, np.inf, True, True, np.inf, True, 1.0, ())

@@ -101,7 +101,7 @@ def time_rows(data: dict[str, Any]) -> list[tuple[str, str]]:
 def show_summary(data: dict[str, Any], front: Front | None = None, place: int = 0) -> None:
     """A plan, and the plans that trade time for money, of which it is the one at ``place``."""
     from ..model.units import format_time, format_usd
-    from ..planners.auto.planner import NO_EFFORT
+    from ..planners.auto.planner import NO_EFFORT, TOO_LATE
 
     inside = f" in {data['messages']} messages" if "messages" in data else ""
     rows = [
@@ -124,10 +124,12 @@ def show_summary(data: dict[str, Any], front: Front | None = None, place: int = 
         rows.append(("chosen", data["chosen"]))
         completions = [f"{t['planner']} {format_time(t['completion_s'])}" for t in data["tried"] if "completion_s" in t]
         rows.append(("tried", ", ".join(completions)))
-        left_out = [t["planner"] for t in data["tried"] if t.get("refused") == NO_EFFORT]
-        if left_out:
-            rows.append(("not asked", f"{', '.join(left_out)} (--effort thorough asks them too)"))
-        others = sum("refused" in t for t in data["tried"]) - len(left_out)
+        reasons = {NO_EFFORT: "--effort thorough asks them too", TOO_LATE: TOO_LATE}
+        left_out = {why: [t["planner"] for t in data["tried"] if t.get("refused") == why] for why in reasons}
+        said = [f"{', '.join(names)} ({reasons[why]})" for why, names in left_out.items() if names]
+        if said:
+            rows.append(("not asked", "; ".join(said)))
+        others = sum("refused" in t for t in data["tried"]) - sum(map(len, left_out.values()))
         if others:
             rows.append(("do not serve this", f"{others} other {_many('planner', others)} (--json gives the reasons)"))
     if data["planning_s"] is not None:

@@ -5,9 +5,9 @@ long link that loses packets a connection carries little. One pair of ranks stan
 measures one connection, and one with BBR, if the kernels have it: BBR is used if it carries ``LOSSY_GAIN`` times as
 much as the default. Where packets are lost, one stream of either says little: the default begins with the window that
 it had before it lost any, and carries in 10 round trips what it cannot keep up; so it is measured again, and the later
-stream counts. BBR has a second attempt. Then the pair measures 16 connections, and once more if these carry less than
-one does, since a stream says too little where a process waits for a core. If they carry less than ``GAIN`` times as
-much as one, one is enough.
+stream counts. BBR has a second attempt. Then the pair measures 16 connections, and once more if these carry clearly
+less than one does, since a stream says too little where a process waits for a core. If they carry less than ``GAIN``
+times as much as one, one is enough.
 
 Else the pair gets the fewest connections which at the rate of one would carry ``ROOM`` times the most that was seen:
 where flows are capped, no connection then has to reach its cap all the time. Pairs that send at once share that room.

@@ -149,8 +149,8 @@ class Candidate:
         ranks_from: it is asked where there are at least as many ranks.
         by_ranks: True if its work grows with the number of ranks, not with that of pairs of ranks.
         asked: ``request -> bool``, whether it is asked at all.
-        expected_s: ``request -> seconds``, when its plan would end, about, for a quarter of the work or less. It is not
-            asked where that is hopelessly late.
+        expected_s: ``request -> seconds``, when its plan would end, about, for little work. Once there is a plan, it is
+            not asked if that is more than twice as late, or than four times the lower bound.
     """
 
     steps: Callable[[Request], float]

@@ -132,8 +132,13 @@ class Growing:
 
     @property
     def size(self) -> int:
-        """Rows and columns. A simplex iteration takes about 0.1 us of CPU for each."""
+        """Rows and columns."""
         return int(self._highs.getNumRow() + self._highs.getNumCol())
+
+    @property
+    def entries(self) -> int:
+        """Entries of the matrix that are not 0."""
+        return int(self._highs.getNumNz())
 
     @property
     def iterations(self) -> int:

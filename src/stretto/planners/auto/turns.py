@@ -13,6 +13,7 @@ from itertools import accumulate
 from math import inf
 
 from ...bounds import bounds, mean_bound
+from ...model.errors import StrettoError
 from ...model.plan import Plan
 from ...schedule.best import Answer, ask, completion_s, exposed_s
 from ...schedule.cutting import messages_cost, share_of_bytes
@@ -58,8 +59,8 @@ more than ``FAR`` times the bound."""
 
 HOPELESS, EXPECTING_SHARE = 2.0, 0.25
 """``HOPELESS``: times the best plan, or ``FAR_IN_MESSAGES`` times the bound, from which a planner is not asked that
-expects to end so late: plans of ``hierarchical`` end at 0.57 to 1 times what it expects. ``EXPECTING_SHARE``: what
-expecting takes, as a share of the planner's work."""
+expects to end so late: plans of ``hierarchical`` take at least half of what it expects. ``EXPECTING_SHARE``: what
+expecting takes where it is all that is done, as a share of the planner's work."""
 
 OVER_BUDGET = 150.0
 """Times the effort from which a planner is asked only if no other has made a plan."""
@@ -152,8 +153,14 @@ class Case:
         """Whether a candidate expects its plan to end far later than the best one so far, or than others may."""
         if turn.expected_s is None:
             return False
-        self.budget.charge(EXPECTING_SHARE * turn.steps)
-        return turn.expected_s(self.request) > HOPELESS * min(best.likely_s, FAR_IN_MESSAGES * self.bound_s)
+        try:
+            expected_s = turn.expected_s(self.request)
+        except StrettoError:  # if it is asked, it says why it refuses
+            return False
+        hopeless = expected_s > HOPELESS * min(best.likely_s, FAR_IN_MESSAGES * self.bound_s)
+        if hopeless:
+            self.budget.charge(EXPECTING_SHARE * turn.steps)
+        return hopeless
 
     def further(self, best: Answer) -> float:
         """Steps that any other planner may take though nothing is left, for what may be gained on the best plan."""

@@ -127,6 +127,6 @@ def fastest_rates(
         model.rows(1, 0.0, 0.0, (0, rates[group], 1.0), (0, whole, -amount))
     # rates of 0 are a solution to begin with, and presolving takes longer than it saves
     x = Growing(model, by_columns=True).solve()
-    assert x is not None, "rates of 0 are a solution"
+    assert x is not None, "rates of 0 are a solution, and links limit those of all trees"
     rate = np.maximum(x[rates], 0.0)
     return np.asarray(rate / max(rate.sum(), 1e-300))

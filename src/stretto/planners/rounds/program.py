@@ -25,8 +25,9 @@ from ...schedule.effort import Budget
 from ...schedule.pipes import Network
 from . import kernel_growth
 
-COSTS = {"growth": 0.0006, "simplex": 0.08}
-"""Steps of a pipe in a round that is looked at while a tree grows, and of a row or column in a simplex iteration."""
+COSTS = {"growth": 0.0006, "iteration": 12.0, "entry": 0.003}
+"""Steps of a pipe in a round that is looked at while a tree grows, of a simplex iteration, and of an entry of the
+program's matrix in it."""
 
 GAIN = 1e-3
 """Share of the time of all rounds that the trees of the last ``PATIENCE`` solutions must save together."""
@@ -372,10 +373,10 @@ class _Program:
         """float64[trees], the shares; float64[rounds, links], the prices; float64[pieces], what pieces are worth; and
         the time of all rounds, seconds. None where the effort does not suffice; the first solution may take
         :data:`FIRST_ITERATIONS`."""
-        size = self._program.size
-        most = budget.left / (COSTS["simplex"] * size) if self._solved else FIRST_ITERATIONS * size
+        size, entries = self._program.size, float(self._program.entries)
+        most = budget.left / budget.cost(iteration=1.0, entry=entries) if self._solved else FIRST_ITERATIONS * size
         x = self._program.solve(most)
-        budget.spend(simplex=float(self._program.iterations * self._program.size))
+        budget.spend(iteration=self._program.iterations, entry=self._program.iterations * entries)
         if x is None:
             return None
         self._solved = True
