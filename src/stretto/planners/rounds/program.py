@@ -25,7 +25,7 @@ from ...schedule.effort import Budget
 from ...schedule.pipes import Network
 from . import kernel_growth
 
-COSTS = {"growth": 0.0006, "iteration": 10.0, "entry": 0.002}
+COSTS = {"growth": 0.0006, "iteration": 12.0, "entry": 0.003}
 """Steps of a pipe in a round that is looked at while a tree grows, of a simplex iteration, and of an entry of the
 program's matrix in it."""
 
