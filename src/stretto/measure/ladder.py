@@ -98,7 +98,7 @@ class _Climb:
         last: whether it is enough, and only its other direction is to be measured.
         least: the fewest connections that seemed to be enough.
         again: congestion controls of which one connection is measured once more, as packets were lost.
-        doubted: whether most connections carried less than one, and are measured once more.
+        doubted: whether most connections carried clearly less than one, and are measured once more.
         found: what was carried, by connections and congestion control.
     """
 
