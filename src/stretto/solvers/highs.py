@@ -8,7 +8,7 @@ from typing import Any
 import highspy
 import numpy as np
 
-from ..model.arrays import Float64, Int64
+from ..model.arrays import Bool, Float64, Int64
 from . import Built, Limits, Model, Progress, Solution
 
 SEARCHES_FOR_INCUMBENTS = (
@@ -124,6 +124,25 @@ class Growing:
             len(cost), cost, lower, upper, len(row), starts, row.astype(np.int32), value.astype(np.float64)
         )
         self._whole &= status != highspy.HighsStatus.kError
+
+    def keep(self, columns: Int64) -> None:
+        """Leave out all columns but these, among which is all of the last basis."""
+        gone = np.setdiff1d(np.arange(self._highs.getNumCol()), columns).astype(np.int32)
+        self._whole &= self._highs.deleteCols(len(gone), gone) != highspy.HighsStatus.kError
+
+    @property
+    def basic(self) -> tuple[Bool, Bool]:
+        """Which columns and which rows are in the last basis; the others are at their lower limits."""
+        basis, inside = self._highs.getBasis(), highspy.HighsBasisStatus.kBasic
+        columns, rows = (np.array([s == inside for s in each]) for each in (basis.col_status, basis.row_status))
+        return columns, rows
+
+    def start(self, columns: Bool, rows: Bool) -> None:
+        """Begin the next solution with these in the basis; from scratch if they are none."""
+        basis, statuses = highspy.HighsBasis(), (highspy.HighsBasisStatus.kLower, highspy.HighsBasisStatus.kBasic)
+        basis.col_status, basis.row_status = ([statuses[is_in] for is_in in each.tolist()] for each in (columns, rows))
+        basis.valid = True
+        self._highs.setBasis(basis)
 
     @property
     def duals(self) -> Float64:

@@ -40,10 +40,11 @@ def grow_trees(
         left = 0
         for v in range(nodes):
             left += wanted[k, v] and v != roots[k]
+        for v in range(nodes):
+            far[begin, v] = 0.0 if has[v] < begin else np.inf
+        first = begin
         while left > 0:
-            for v in range(nodes):
-                far[begin, v] = 0.0 if has[v] < begin else np.inf
-            for t in range(begin, rounds):
+            for t in range(first, rounds):
                 for v in range(nodes):
                     far[t + 1, v] = 0.0 if has[v] <= t else far[t, v]
                     last[t + 1, v] = -1
@@ -67,7 +68,7 @@ def grow_trees(
                     if wanted[k, v] and has[v] == rounds:
                         left -= 1
                     via[k, v], has[v] = e, t - 1
-                    v = src[e]
+                    v, first = src[e], t - 1  # before that round nothing changes
         _without_idle(src, wanted[k], via[k], has, rounds)
         for v in range(nodes):
             if via[k, v] >= 0:

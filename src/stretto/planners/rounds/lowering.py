@@ -20,7 +20,8 @@ from ...schedule.best import best
 from ...schedule.moments import settled
 from ...schedule.scheduling_problem import LEAST_S, SchedulingProblem
 from ...schedule.trees import Trees, lower, split_chunks
-from .program import Case, RoundTrees, Solved
+from .generation import Solved
+from .program import Case, RoundTrees
 
 
 def plan_of(c: Collective, case: Case, solved: Solved, several_chunks: bool) -> Plan:

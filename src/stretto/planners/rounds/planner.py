@@ -27,8 +27,9 @@ from ...schedule.cutting import messages_cost
 from ...schedule.effort import Budget
 from ...schedule.pipes import build_network
 from .. import Candidate, Option, Request, register
+from .generation import Solved, preference_s, solve_rounds, with_fewer_trees
 from .lowering import plan_of
-from .program import COSTS, Case, RoundTrees, Solved, preference_s, solve_rounds, with_fewer_trees
+from .program import COSTS, Case, RoundTrees
 
 WAYS = 2
 """Pipes from one node to another through switches and routers, at most."""
