@@ -230,15 +230,15 @@ def test_a_candidate_that_does_not_fit_the_effort_is_not_asked():
     ("spec", "kind", "late"),
     [("dgx1?message=20us", "allgather", True), ("hypercube:4?message=2us", "allgather", False)],
 )
-def test_a_candidate_that_expects_to_end_far_later_than_others_is_not_asked(spec, kind, late):
-    """On a hypercube ``hierarchical`` sends to neighbours, of which its estimates say nothing."""
+def test_a_candidate_whose_plan_would_end_later_than_others_is_not_asked(spec, kind, late):
+    """On a hypercube ``hierarchical`` sends messages that all ranks send alike, of which its estimates say nothing."""
     net = load_topology(spec)
     request = Workload((make_collective(kind, net, 10**8),))
     plan = run_planner("auto", net, request, effort="normal")
     refused = {t["planner"]: t.get("refused") for t in plan.meta["tried"]}
     assert (refused.get("hierarchical") == TOO_LATE) == late
     alone = run_planner("hierarchical", net, request, effort="normal")
-    assert (simulate(alone).completion_s > 1.5 * simulate(plan).completion_s) == late
+    assert (simulate(alone).completion_s > 1.4 * simulate(plan).completion_s) == late
 
 
 def test_a_plan_alike_for_all_ranks_that_is_far_from_a_tight_bound_is_not_enough():
@@ -454,19 +454,17 @@ def test_what_else_is_asked_takes_a_third_of_the_effort_and_nothing_once_the_net
     assert case.further(Answer("any", score_s=times * case.bound_s)) == pytest.approx(share * 1000.0)
 
 
-@pytest.mark.parametrize(
-    ("expected", "best", "late"), [(2.1, 1.0, True), (1.9, 1.0, False), (3.9, 3.0, False), (4.1, 3.0, True)]
-)
-def test_what_is_expected_twice_as_late_as_the_best_plan_or_four_times_the_bound_is_hopeless(expected, best, late):
+@pytest.mark.parametrize(("least", "best", "late"), [(1.1, 1.0, True), (0.9, 1.0, False), (2.9, 3.0, False)])
+def test_what_takes_longer_at_least_than_the_best_plan_is_hopeless(least, best, late):
     net = load_topology("h100:4?message=1us")
     request = Request(net, Workload((make_collective("allgather", net, 1_000_000),)), budget=Budget(1000.0))
     case = Case.of(request, request.budget)
-    turn = Turn("any", 100.0, np.inf, True, True, np.inf, True, 1.0, (), lambda _: expected * case.bound_s)
+    turn = Turn("any", 100.0, np.inf, True, True, np.inf, True, 1.0, (), lambda _: least * case.bound_s)
     assert case.hopeless(turn, Answer("best", score_s=best * case.bound_s)) == late
     assert request.budget.spent == (25.0 if late else 0.0)  # else it counts what it takes when it is asked
 
 
-def test_a_candidate_that_cannot_say_when_its_plan_would_end_is_asked():
+def test_a_candidate_that_cannot_say_how_long_its_plan_takes_is_asked():
     def refuses(_):
         raise Unsupported("it cannot say")
 

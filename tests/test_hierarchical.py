@@ -150,7 +150,7 @@ def test_plans_for_processes_have_few_messages():
 
 
 def test_what_nothing_joins_is_refused():
-    net = load_topology("line:6?message=20us")
+    net = load_topology("zoo:Abilene?message=20us")
     with pytest.raises(Unsupported, match="no link or switch joins the ranks that would exchange data"):
         run_planner("hierarchical", net, work(net, "allreduce"))
 

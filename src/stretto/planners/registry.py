@@ -149,8 +149,8 @@ class Candidate:
         ranks_from: it is asked where there are at least as many ranks.
         by_ranks: True if its work grows with the number of ranks, not with that of pairs of ranks.
         asked: ``request -> bool``, whether it is asked at all.
-        expected_s: ``request -> seconds``, when its plan would end, about, for little work. Once there is a plan, it is
-            not asked if that is more than twice as late, or than four times the lower bound.
+        least_s: ``request -> seconds``, what its plan would take at least, about, for little work. It is not asked
+            once there is a plan that takes less.
     """
 
     steps: Callable[[Request], float]
@@ -162,7 +162,7 @@ class Candidate:
     ranks_from: int = 2
     by_ranks: bool = False
     asked: Callable[[Request], bool] = lambda request: True
-    expected_s: Callable[[Request], float] | None = None
+    least_s: Callable[[Request], float] | None = None
 
 
 def per_delivery(steps: float, first: float = 0.0) -> Callable[[Request], float]:

@@ -14,6 +14,7 @@ from ..model.messages import message_count, messages_of
 from ..model.plan import Plan
 from ..model.rows import ends_at_nodes
 from ..model.symmetric import SymmetricPlan
+from ..model.topology import Topology
 from ..simulate import simulate
 from . import kernel_dispatch
 
@@ -61,11 +62,17 @@ def preference_s(plan: Plan) -> float:
 
 def handling_s(plan: Plan) -> float:
     """What the host that has most to do for further chunks of messages does for them, seconds."""
-    costs_s, messages = plan.topology.message_s[plan.topology.message_s > 0], messages_of(plan)
-    if messages is None or not len(costs_s):
+    messages = messages_of(plan)
+    if messages is None:
         return 0.0
     further = (ends_at_nodes(plan, forks=True) - ends_at_nodes(messages.merged, forks=True)).max()
-    return CHUNK_SHARE * float(costs_s.mean()) * int(further)
+    return chunk_s(plan.topology) * int(further)
+
+
+def chunk_s(topology: Topology) -> float:
+    """What a host does for a further chunk of a message, seconds."""
+    costs_s = topology.message_s[topology.message_s > 0]
+    return CHUNK_SHARE * float(costs_s.mean()) if len(costs_s) else 0.0
 
 
 def _surcharge(plan: Plan, in_steps: bool = False) -> float:

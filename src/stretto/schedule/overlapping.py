@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -20,7 +21,8 @@ from ..model.messages import messages_of, numbered
 from ..model.plan import Plan, make_plan
 from ..model.topology import Topology
 from ..simulate import simulate
-from .best import best, surcharge
+from .best import best as best_plan
+from .best import chunk_s, surcharge
 from .cutting import GIVE_UP
 from .effort import Budget
 from .in_steps import timed_in_steps
@@ -42,7 +44,7 @@ FEWEST_BYTES = 8
 """Bytes of a block of a slice, at least, if slices are equal: so the smallest of unlike ones has a byte, too."""
 
 REFINED = 2
-"""Schedules whose slices are given other shares: those that are preferred."""
+"""Algorithms whose slices are given other shares: those of which a schedule is preferred."""
 
 STARTS = 3
 """List schedules that are improved of the jobs that end first; of others only the best one is."""
@@ -63,10 +65,18 @@ class Overlap:
     seconds: Float64  # float64[slices * jobs]
     end_s: float
 
-    @property
+    @cached_property
     def preference_s(self) -> float:
-        """What schedules are compared by: their end and, as for plans, how many transfers there are."""
-        return self.end_s * surcharge(len(self.shares) * len(self.case.pair))
+        """What schedules are compared by: their end and, as for plans, how many messages there are and what hosts do
+        for further chunks of these."""
+        lowered, slices = self.case.waves.lowered, len(self.shares)
+        _, first = np.unique(self.jobs.of * self.case.routes.rows + self.case.pair, return_index=True)
+        chunks, messages = np.zeros((2, self.case.topology.node_count), dtype=np.int64)
+        for end in (lowered.src, lowered.dst):
+            chunks += np.bincount(end, minlength=len(chunks))
+            messages += np.bincount(end[first], minlength=len(chunks))
+        further = int((chunks - messages).max())
+        return self.end_s * surcharge(slices * len(first)) + slices * further * chunk_s(self.case.topology)
 
     @property
     def summary(self) -> str:
@@ -93,7 +103,7 @@ class Overlap:
             op=lowered.op[own_row], route=case.routes.take(case.pair[own_row]), depends=depends, group=group,
             message=numbered(group, src, dst), forwards=None if case.forwards is None else case.forwards[own_row],
         )  # fmt: skip
-        return best([self._timed(plan, turn[group]), timed_in_steps(plan), plan])
+        return best_plan([self._timed(plan, turn[group]), timed_in_steps(plan), plan])
 
     def _timed(self, plan: Plan, job: Int64) -> Plan:
         """The plan where all messages of a job start with it, or as soon as links have room.
@@ -128,7 +138,10 @@ def overlapped(
                     found.append(made)
                     end_s = min(end_s, made.end_s)
             waves *= 2
-    refined = map(_refined, sorted(found, key=lambda each: each.preference_s)[:REFINED])
+    best: dict[str, Overlap] = {}
+    for each in sorted(found, key=lambda each: each.preference_s):
+        best.setdefault(each.case.summary, each)
+    refined = map(_refined, [*best.values()][:REFINED])
     return min(refined, key=lambda each: each.preference_s, default=None)
 
 

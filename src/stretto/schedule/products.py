@@ -7,7 +7,7 @@ of Graph Theory 1992): two edges belong to the same one if they are in the relat
 meet in a node that is the only one between their other ends.
 
 An AllToAll goes along one dimension after the other, from neighbour to neighbour, all that goes the same way in one
-message.
+message; so do other collectives (:mod:`.spreading`).
 """
 
 from __future__ import annotations
@@ -37,13 +37,27 @@ class Product(NamedTuple):
         place: int64[dimensions, nodes], the coordinates of each node.
         following: for each dimension int64[2, from, to], the next coordinate on a shortest way; the second one takes
             another way where two are as short.
+        far: for each dimension int64[from, to], the hops of that way.
         hops: from all nodes to all others, added up.
     """
 
     shape: tuple[int, ...]
     place: Int64
     following: list[Int64]
+    far: list[Int64]
     hops: int
+
+    @property
+    def node(self) -> Int64:
+        """int64[shape], the node at each coordinates."""
+        node = np.empty(self.shape, dtype=np.int64)
+        node[tuple(self.place)] = np.arange(self.place.shape[1])
+        return node
+
+    @property
+    def several(self) -> bool:
+        """Whether two ways are as short anywhere."""
+        return any((both[0] != both[1]).any() for both in self.following)
 
 
 def product_of(joined: Bool) -> Product | None:
@@ -68,13 +82,14 @@ def product_of(joined: Bool) -> Product | None:
     shape = tuple((places.max(axis=1) + 1).tolist())
     if np.prod(shape) != len(joined) or len(np.unique(places, axis=1).T) != len(joined):
         return None
-    following = []
+    following, far_along = [], []
     for d, count in enumerate(shape):
         graph = np.zeros((count, count), dtype=np.bool_)
         a, b = places[d, ends[dimension == d]].T
         graph[a, b] = graph[b, a] = True
         following.append(_next(graph))
-    return Product(shape, places, following, int(far.sum()))
+        far_along.append(hops_between(graph).astype(np.int64))
+    return Product(shape, places, following, far_along, int(far.sum()))
 
 
 def _dimensions(joined: Bool, ends: Int64, far: Float64) -> Int64:
@@ -123,8 +138,7 @@ def exchanges_in_turn(product: Product, block_bytes: float, most: float) -> Iter
     """
     axes = range(len(product.shape))
     chains = [(*axes[first:], *axes[:first]) for first in axes]
-    several = any((both[0] != both[1]).any() for both in product.following)
-    for others in ((0,), (0, 1)) if several else ((0,),):
+    for others in ((0,), (0, 1)) if product.several else ((0,),):
         parts = len(chains) * len(others)
         if parts > block_bytes or parts * product.hops > most:
             return
@@ -141,9 +155,8 @@ def exchanges_in_turn(product: Product, block_bytes: float, most: float) -> Iter
 
 def _in_turn(product: Product, chain: tuple[int, ...], other: int) -> list[Step]:
     """The steps along one dimension after the other; in each all blocks go on that are not yet where they should be."""
-    node = np.empty(product.shape, dtype=np.int64)
-    node[tuple(product.place)] = np.arange(len(product.place.T))
-    origin, goal = np.divmod(np.arange(len(node.ravel()) ** 2), len(node.ravel()))
+    node = product.node
+    origin, goal = np.divmod(np.arange(node.size**2), node.size)
     here, steps = product.place[:, origin], []
     for axis in chain:
         to = product.place[axis, goal]

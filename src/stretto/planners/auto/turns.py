@@ -57,10 +57,8 @@ FURTHER_SHARE = 0.33
 """Share of the effort up to which a planner that does not lead is asked though nothing is left, while the best plan is
 more than ``FAR`` times the bound."""
 
-HOPELESS, EXPECTING_SHARE = 2.0, 0.25
-"""``HOPELESS``: times the best plan, or ``FAR_IN_MESSAGES`` times the bound, from which a planner is not asked that
-expects to end so late: plans of ``hierarchical`` take at least half of what it expects. ``EXPECTING_SHARE``: what
-expecting takes where it is all that is done, as a share of the planner's work."""
+EXPECTING_SHARE = 0.25
+"""What a planner takes to say how soon its plan may end, where that is all that it does, as a share of its work."""
 
 OVER_BUDGET = 150.0
 """Times the effort from which a planner is asked only if no other has made a plan."""
@@ -79,7 +77,7 @@ class Turn:
     cuts: bool  # whether it cuts pieces as it needs
     share: float  # of the effort that is left it spends no more while another one that leads follows
     place: tuple[object, ...]
-    expected_s: Callable[[Request], float] | None = None  # when its plan would end, about
+    least_s: Callable[[Request], float] | None = None  # what its plan takes at least, about
     again: float = 0.0  # the steps that it has at least if it is asked since the best plan is far from the bound
 
     def part(self, left: float, later: Sequence[Turn]) -> float:
@@ -150,14 +148,14 @@ class Case:
         return self.budget.steps * (DUE_TIMES if above_s >= far_s else max(1.0, DUE_TIMES * above_s / far_s))
 
     def hopeless(self, turn: Turn, best: Answer) -> bool:
-        """Whether a candidate expects its plan to end far later than the best one so far, or than others may."""
-        if turn.expected_s is None:
+        """Whether a candidate's plan would end later than the best one so far."""
+        if turn.least_s is None:
             return False
         try:
-            expected_s = turn.expected_s(self.request)
+            least_s = turn.least_s(self.request)
         except StrettoError:  # if it is asked, it says why it refuses
             return False
-        hopeless = expected_s > HOPELESS * min(best.likely_s, FAR_IN_MESSAGES * self.bound_s)
+        hopeless = least_s > best.likely_s
         if hopeless:
             self.budget.charge(EXPECTING_SHARE * turn.steps)
         return hopeless
@@ -206,8 +204,8 @@ class Case:
         fits = self.wide and not (rooted and messages_cost(self.request.topology))
         suffices = leads and (fits or not candidate.by_ranks)
         far_s = (self.far if candidate.by_ranks else FAR_IN_MESSAGES) * self.bound_s
-        place, expected_s = (places.index(True), candidate.counts, steps, entry.name), candidate.expected_s
+        place, least_s = (places.index(True), candidate.counts, steps, entry.name), candidate.least_s
         # what fills links is not worth more than the effort where bandwidth does not decide
         most = self.budget.steps if candidate.fills_links and not self.wide else inf
         again = 0.0 if candidate.counts else max(steps, SPLIT_SHARE * self.budget.steps)
-        return Turn(entry.name, steps, most, leads, suffices, far_s, entry.cuts, share, place, expected_s, again)
+        return Turn(entry.name, steps, most, leads, suffices, far_s, entry.cuts, share, place, least_s, again)

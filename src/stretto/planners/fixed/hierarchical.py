@@ -37,10 +37,11 @@ from ...schedule.cutting import messages_cost
 from ...schedule.grid_steps import exchanged_last, on_grid
 from ...schedule.pipes import build_network
 from ...schedule.servers import gateways, grids, server_labels, too_many
+from ...schedule.spreading import ways_in_turn
 from ...schedule.ways import Ways, ways_of
 from .. import Candidate, Request, over_links, register
 from .hops import Hop
-from .neighbours import neighbours, product_among
+from .neighbours import lines_of, neighbours, product_among, product_with_relays
 from .overlaps import MOST_DIRECT, few_steps, fits, overlaps
 from .planner import pairless, plan_algorithm
 
@@ -76,6 +77,9 @@ RANK_STEPS, DELIVERY_STEPS, PAIR_STEPS = 4_000.0, 18.0, 36.0
 CPU it takes 0.5 s for AllGather of 16 MB on fattree:8 (128 ranks, 0.8 million steps), and 2.0 s for Broadcast on
 fattree:12 (432 ranks, 1.7 million steps)."""
 
+OVERLAP_GAINS = 0.5
+"""What a plan takes at least, as a share of what its algorithm takes step after step: phases may overlap."""
+
 DECIDED = 0.9
 """Completion of a plan whose phases overlap, as a multiple of that of the first algorithm step after step, up to which
 no other algorithm is planned so."""
@@ -100,7 +104,9 @@ def _goes_to_neighbours(topology: Topology, c: Collective) -> bool:
     if not served or not topology.store_and_forward[c.ranks].all():
         return False
     alike = neighbours(topology, c.ranks) is not None
-    return alike or (c.traits.pieces == "pair" and product_among(topology, c.ranks) is not None)
+    if c.traits.pieces == "pair":
+        return alike or product_among(topology, c.ranks) is not None
+    return alike or product_with_relays(topology, c.ranks) is not None
 
 
 def _steps(request: Request) -> float:
@@ -121,11 +127,20 @@ def _estimated(topology: Topology, c: Collective) -> list[tuple[float, Algorithm
     return sorted(ends, key=lambda end: end[0])
 
 
-def _expected_s(request: Request) -> float:
-    """When the plan ends, seconds, about: its phases may overlap. 0 where data may go to neighbours alone."""
-    (c,) = request.workload.collectives
-    estimated = _estimated(request.topology, c)
-    return estimated[0][0] if estimated and not _goes_to_neighbours(request.topology, c) else 0.0
+def _least_s(request: Request) -> float:
+    """Seconds that a plan takes at least, about. 0 where all ranks look alike, and in an AllToAll among neighbours."""
+    topology, (c,) = request.topology, request.workload.collectives
+    estimated = _estimated(topology, c)
+    least_s = OVERLAP_GAINS * estimated[0][0] if estimated else inf
+    if not _goes_to_neighbours(topology, c):
+        return least_s
+    both = None if c.traits.pieces == "pair" else product_with_relays(topology, c.ranks)
+    if both is None or neighbours(topology, c.ranks) is not None:
+        return 0.0
+    product, nodes = both
+    lines, relays = lines_of(topology, product, nodes), len(nodes) - len(c.ranks)
+    ways = ways_in_turn(product, c.kind, relays, lines, c.size_bytes / len(c.ranks))
+    return min(least_s, *(way.end_s for way in ways))
 
 
 @register(
@@ -140,7 +155,7 @@ def _expected_s(request: Request) -> float:
         leads=True,
         few_messages=True,
         asked=lambda r: r.several_chunks and messages_cost(r.topology),
-        expected_s=_expected_s,
+        least_s=_least_s,
     ),
 )
 def hierarchical(request: Request) -> Plan:

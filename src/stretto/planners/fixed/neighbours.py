@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...model.arrays import Int32, Int64
+from ...model.arrays import Int32, Int64, Ragged
 from ...model.topology import Topology
 from ...schedule.gossip import Direction, Line
 from ...schedule.products import Product, product_of
@@ -76,6 +76,31 @@ def _neighbours(topology: Topology, nodes: bytes) -> Neighbours | None:
 def product_among(topology: Topology, ranks: Int32) -> Product | None:
     """The product of graphs that joins the ranks; None if they are joined otherwise, or many."""
     return _product(topology, ranks.tobytes())
+
+
+def product_with_relays(topology: Topology, ranks: Int32) -> tuple[Product, Int32] | None:
+    """The product of graphs that joins the ranks, or the ranks and all other accelerators, which are relays then; and
+    its nodes, the ranks first."""
+    relays = np.setdiff1d(topology.accelerators, ranks).astype(ranks.dtype)
+    for others in (relays[:0], relays)[: 1 + len(relays)]:
+        nodes = np.concatenate((ranks, others))
+        if (product := product_among(topology, nodes)) is not None:
+            return product, nodes
+    return None
+
+
+def lines_of(topology: Topology, product: Product, nodes: Int32) -> list[Line]:
+    """What a message between neighbours takes along each dimension of a product, at most."""
+    lines = []
+    for axis, far in enumerate(product.far):
+        place = product.place[axis]
+        beside = np.delete(product.place, axis, axis=0)
+        alike = (beside[:, :, None] == beside[:, None, :]).all(axis=0)
+        pairs = np.argwhere(alike & (far[place[:, None], place] == 1))
+        route = Ragged.of(ways_of(topology).between(nodes[pairs])).values
+        latency_s, message_s = topology.latency_s[route].max(), topology.message_s[route].max()
+        lines.append(Line(float(latency_s), float(message_s), float(1 / topology.bandwidth[route].min()), axis))
+    return lines
 
 
 @lru_cache(4)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import product
+from itertools import product as choices
 
 import numpy as np
 
@@ -20,10 +20,11 @@ from ...schedule.overlapping import overlapped
 from ...schedule.pipes import build_network
 from ...schedule.products import exchanges_in_turn
 from ...schedule.servers import grids, server_labels
+from ...schedule.spreading import spread_in_turn
 from ...schedule.ways import Ways
 from .. import Request
 from .hops import Hop
-from .neighbours import neighbours, product_among
+from .neighbours import lines_of, neighbours, product_among, product_with_relays
 from .planner import pairless
 
 FEW_STEPS = ("rabenseifner", "dissemination")
@@ -80,7 +81,7 @@ def _candidates(topology: Topology, c: Collective, algorithms: Sequence[Algorith
         return
     for rank, across in grids(c.ranks, labels):
         if min(rank.shape) > 1 and rank.ndim > 1:
-            for lines in product(*(_lines(c.kind, count, d == across) for d, count in enumerate(rank.shape))):
+            for lines in choices(*(_lines(c.kind, count, d == across) for d, count in enumerate(rank.shape))):
                 if set(lines) & set(DIRECT):
                     phased = on_grid(c.kind, rank.shape, rank.ravel(), 1, lines)
                     yield Candidate(phased.algorithm, phased.dimension, np.isin(lines, DIRECT)[phased.dimension])
@@ -131,8 +132,14 @@ def _among_neighbours(topology: Topology, c: Collective) -> Iterator[Candidate]:
     block_bytes = c.size_bytes / len(c.ranks)
     if (found := neighbours(topology, c.ranks)) is not None:
         yield from gossips(c.kind, *found, block_bytes, ())
-    if c.traits.pieces == "pair" and (graphs := product_among(topology, c.ranks)) is not None:
-        yield from exchanges_in_turn(graphs, block_bytes, MOST_SENT)
+    if c.traits.pieces == "pair":
+        if (graphs := product_among(topology, c.ranks)) is not None:
+            yield from exchanges_in_turn(graphs, block_bytes, MOST_SENT)
+    elif (both := product_with_relays(topology, c.ranks)) is not None:
+        product, nodes = both
+        lines = lines_of(topology, product, nodes)
+        relays = tuple(nodes[len(c.ranks) :].tolist())
+        yield from spread_in_turn(product, c.kind, relays, lines, block_bytes, MOST_SENT)
 
 
 def _phases(steps: Sequence[Step], server: Int64) -> tuple[int, ...]:

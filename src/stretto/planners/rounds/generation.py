@@ -13,7 +13,7 @@ import numpy as np
 
 from ...kernels import at_speed
 from ...model.arrays import Float64, Int64
-from ...schedule.best import CHUNK_SHARE, surcharge
+from ...schedule.best import chunk_s, surcharge
 from ...schedule.effort import Budget
 from . import kernel_growth
 from .program import COSTS, Case, Program, RoundTrees
@@ -71,9 +71,7 @@ def preference_s(case: Case, solved: Solved) -> float:
         np.bincount(case.src[of], minlength=len(case.node)) + np.bincount(case.dst[of], minlength=len(case.node))
         for of in (pipe, sent)
     )
-    costs_s = case.network.topology.message_s
-    message_s = float(costs_s[costs_s > 0].mean()) if costs_s.any() else 0.0
-    return solved.end_s * surcharge(len(tree)) + CHUNK_SHARE * message_s * int((chunks - messages).max())
+    return solved.end_s * surcharge(len(tree)) + chunk_s(case.network.topology) * int((chunks - messages).max())
 
 
 def solve_rounds(case: Case, rounds: int, known: RoundTrees | None, budget: Budget) -> Solved | None:
