@@ -49,7 +49,7 @@ MANY_DELIVERIES = 2_000_000
 """Deliveries beyond which planners whose work does not grow with pairs of ranks are asked alone, if they serve the
 request: AllReduce among 1,000 ranks. Any other planner takes minutes there."""
 
-NO_EFFORT, TOO_LATE = "the effort was spent", "its plan would end far too late"
+NO_EFFORT, TOO_LATE = "the effort was spent", "its plan would end later"
 """Why a candidate was not asked that may serve the request."""
 
 
