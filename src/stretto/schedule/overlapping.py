@@ -67,8 +67,8 @@ class Overlap:
 
     @cached_property
     def preference_s(self) -> float:
-        """What schedules are compared by: their end and, as for plans, how many messages there are and what hosts do
-        for further chunks of these."""
+        """What schedules are compared by: their end, how many messages there are and what hosts do for further chunks
+        of these (as ``auto`` compares its last plans)."""
         lowered, slices = self.case.waves.lowered, len(self.shares)
         _, first = np.unique(self.jobs.of * self.case.routes.rows + self.case.pair, return_index=True)
         chunks, messages = np.zeros((2, self.case.topology.node_count), dtype=np.int64)
@@ -138,9 +138,9 @@ def overlapped(
                     found.append(made)
                     end_s = min(end_s, made.end_s)
             waves *= 2
-    best: dict[str, Overlap] = {}
+    best: dict[int, Overlap] = {}  # of each algorithm
     for each in sorted(found, key=lambda each: each.preference_s):
-        best.setdefault(each.case.summary, each)
+        best.setdefault(id(each.case), each)
     refined = map(_refined, [*best.values()][:REFINED])
     return min(refined, key=lambda each: each.preference_s, default=None)
 

@@ -49,7 +49,7 @@ class Product(NamedTuple):
 
     @property
     def node(self) -> Int64:
-        """int64[shape], the node at each coordinates."""
+        """int64[shape], the node at all coordinates."""
         node = np.empty(self.shape, dtype=np.int64)
         node[tuple(self.place)] = np.arange(self.place.shape[1])
         return node

@@ -4,9 +4,9 @@ Along a dimension a block goes from neighbour to neighbour, all that goes the sa
 dimension carries the fewest bytes, the last one the most, and each is idle while others are at work. So blocks are cut
 into parts, which go along the dimensions in other orders at the same time: on a torus one begins with each dimension.
 
-In an AllReduce parts are scattered and gathered so, sums being copies with time reversed. But between two neighbours
-that takes two messages where one each way, with the whole sum, is enough. So nodes may exchange whole sums along the
-last dimensions, where each two on a line are neighbours.
+In an AllReduce parts are scattered and gathered so, sums being copies with time reversed. Two neighbours then send each
+other a message to scatter and later one to gather. If they exchange whole sums, one message each is enough. So nodes
+may do that along the last dimensions, where each two on a line are neighbours.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class InTurn(NamedTuple):
         orders: of the dimensions.
         share: int64[orders], how many parts go in each.
         split: from this place on in its order, whole sums are exchanged.
-        end_s: when it ends, seconds, about, and hardly sooner.
+        least_s: how long the busiest link of some dimension is busy, seconds, if links of a dimension are alike.
     """
 
     orders: list[tuple[int, ...]]
     share: Int64
     split: int
-    end_s: float
+    least_s: float
 
 
 def ways_in_turn(
@@ -66,21 +66,23 @@ def ways_in_turn(
     if len(lines) <= MOST_PERMUTED:
         orders += [order for order in permutations(slowest) if order not in orders]
     for exchanged in range(len(lines) + 1) if traits.reduces_to_all and not relays else (0,):
-        split, before = len(lines) - exchanged, set[bytes]()
-        able = [order for order in orders if all((product.far[axis] <= 1).all() for axis in order[split:])]
-        if not able:
-            continue
-        passes = 2 if traits.reduces_to_all else 1
-        busy_s = np.array([_busy_s(product, order, split, passes, lines, size_bytes) for order in able])
-        for parts in PARTS:
-            every = combinations_with_replacement(range(len(able)), parts)
-            shares = np.array([np.bincount(each, minlength=len(able)) for each in every])
-            end_s = _end_s(shares, busy_s)
-            share = shares[int(end_s.argmin())]
-            share = share // np.gcd.reduce(share)
-            if share.tobytes() not in before:
-                before.add(share.tobytes())
-                yield InTurn(able, share, split, float(end_s.min()))
+        split, passes = len(lines) - exchanged, 2 if traits.reduces_to_all else 1
+        alike: dict[int, list[tuple[int, ...]]] = {}  # by the blocks into which they cut the data
+        for order in orders:
+            if all((product.far[axis] <= 1).all() for axis in order[split:]):
+                alike.setdefault(_blocks(product, order[:split]), []).append(order)
+        for able in alike.values():
+            busy_s = np.array([_busy_s(product, order, split, passes, lines, size_bytes) for order in able])
+            before = set[bytes]()
+            for parts in PARTS:
+                every = combinations_with_replacement(range(len(able)), parts)
+                shares = np.array([np.bincount(each, minlength=len(able)) for each in every])
+                dimension_s, order_s = _taken_s(shares, busy_s)
+                best = int(np.maximum(dimension_s, order_s).argmin())
+                share = shares[best] // np.gcd.reduce(shares[best])
+                if share.tobytes() not in before:
+                    before.add(share.tobytes())
+                    yield InTurn(able, share, split, float(dimension_s[best]))
 
 
 def spread_in_turn(
@@ -98,18 +100,26 @@ def spread_in_turn(
         used = way.share > 0
         orders = [order for order, is_used in zip(way.orders, used.tolist(), strict=True) if is_used]
         found, share = [_through(product, order, way.split, traits, ranks) for order in orders], way.share[used]
-        blocks = 1 + max(int(step.block.max()) for steps in found for step in steps) if pieces > 1 else 1
+        scattered = ranks if way.split == len(lines) else _blocks(product, orders[0][: way.split])
+        blocks = scattered if traits.reduces_to_all else 1
         sent = sum(n * len(step.block) for n, steps in zip(share.tolist(), found, strict=True) for step in steps)
         if sent <= most and blocks * share.sum() <= block_bytes * pieces:
-            summary = f"from neighbour to neighbour, one dimension after the other, in {len(orders)} orders"
-            if exchanged := len(lines) - way.split:
-                summary += f", whole sums along {exchanged}"
+            summary, exchanged = "from neighbour to neighbour, one dimension after the other", len(lines) - way.split
+            if len(orders) > 1:
+                summary += f", in {len(orders)} orders at the same time"
+            if exchanged:
+                summary += f", whole sums along the last {exchanged if exchanged > 1 else ''}".rstrip()
             yield candidate(kind, _in_parts(found, share), blocks * int(share.sum()), relays, summary)
 
 
-def _end_s(shares: Int64, busy_s: Float64) -> Float64:
-    """float64[choices], when parts in these shares of the orders end, seconds, about: the busiest dimension is busy
-    until then, and no part is quicker than along one dimension after the other.
+def _blocks(product: Product, chain: tuple[int, ...]) -> int:
+    """Into how many blocks the data of an AllReduce is cut that is scattered along some dimensions, without relays."""
+    return int(np.prod([product.shape[axis] for axis in chain], dtype=np.int64))
+
+
+def _taken_s(shares: Int64, busy_s: Float64) -> tuple[Float64, Float64]:
+    """float64[choices], how long the busiest dimension is busy if parts go in these shares of the orders, seconds; and
+    how long the slowest part takes if it goes along one dimension after the other, in one slice.
 
     Args:
         shares: int64[choices, orders].
@@ -118,39 +128,48 @@ def _end_s(shares: Int64, busy_s: Float64) -> Float64:
     used, part = shares > 0, shares / shares.sum(axis=1, keepdims=True)
     dimension_s = used @ busy_s[:, 0] + part @ busy_s[:, 1]
     order_s = used * busy_s[:, 0].sum(axis=1) + part * busy_s[:, 1].sum(axis=1)
-    end_s: Float64 = np.maximum(dimension_s.max(axis=1), order_s.max(axis=1))
-    return end_s
+    return dimension_s.max(axis=1), order_s.max(axis=1)
 
 
 def _busy_s(
     product: Product, order: tuple[int, ...], split: int, passes: int, lines: Sequence[Line], size_bytes: float
 ) -> Float64:
-    """float64[2, dimensions], how long messages and bytes keep the busiest links of each dimension busy, seconds, if
-    all goes in one order.
+    """float64[2, dimensions], how long messages and bytes keep the link of each dimension busy that carries most,
+    seconds, if all goes in one order.
 
     Args:
         passes: 2 if blocks are scattered and gathered.
     """
-    busy_s = np.zeros((2, len(lines)))
-    part_bytes = size_bytes / float(np.prod([product.shape[axis] for axis in order[:split]]))
+    busy_s, block_bytes = np.zeros((2, len(lines))), size_bytes / _blocks(product, order[:split])
+    part_bytes = block_bytes
     for axis in order[:split]:
-        messages = passes * int(product.far[axis].max())
-        busy_s[0, axis] = messages * lines[axis].message_s
-        busy_s[1, axis] = passes * _most_carried(product, axis) * part_bytes * lines[axis].s_per_byte
+        messages, blocks = _most_carried(product, axis, passes)
+        busy_s[:, axis] = messages * lines[axis].message_s, blocks * part_bytes * lines[axis].s_per_byte
         part_bytes *= product.shape[axis]
-    part_bytes = size_bytes / float(np.prod([product.shape[axis] for axis in order[:split]]))
     for axis in order[split:]:
-        busy_s[:, axis] = lines[axis].message_s, part_bytes * lines[axis].s_per_byte
+        busy_s[:, axis] = lines[axis].message_s, block_bytes * lines[axis].s_per_byte
     return busy_s
 
 
-def _most_carried(product: Product, axis: int) -> int:
-    """Places along a dimension of which a link brings something, at most, if each reaches all."""
-    count = product.shape[axis]
+def _most_carried(product: Product, axis: int, passes: int) -> tuple[int, int]:
+    """Messages and blocks of the link along a dimension that carries most blocks, if those of all places reach all.
+
+    Args:
+        passes: 2 if they are scattered before; then what comes over a link went back over the opposite one.
+    """
+    count, far = product.shape[axis], product.far[axis]
     origin, goal = np.divmod(np.arange(count * count), count)
     apart = origin != goal
-    before = product.following[axis][0][goal, origin]
-    return int(np.bincount((before * count + goal)[apart]).max())
+    origin, goal = origin[apart], goal[apart]
+    link = product.following[axis][0][goal, origin] * count + goal
+    blocks = np.bincount(link, minlength=count * count)
+    steps = np.unique(link * (1 + int(far.max())) + far[origin, goal]) // (1 + int(far.max()))
+    messages = np.bincount(steps, minlength=count * count)
+    if passes == 2:
+        back = np.arange(count * count).reshape(count, count).T.ravel()
+        blocks, messages = blocks + blocks[back], messages + messages[back]
+    most = int(blocks.argmax())
+    return int(messages[most]), int(blocks[most])
 
 
 def _in_parts(ways: Sequence[Sequence[Step]], share: Int64) -> list[Step]:

@@ -126,7 +126,7 @@ class Growing:
         self._whole &= status != highspy.HighsStatus.kError
 
     def keep(self, columns: Int64) -> None:
-        """Leave out all columns but these, among which is all of the last basis."""
+        """Leave out all columns but these. The last basis stays if all of its columns do."""
         gone = np.setdiff1d(np.arange(self._highs.getNumCol()), columns).astype(np.int32)
         self._whole &= self._highs.deleteCols(len(gone), gone) != highspy.HighsStatus.kError
 

@@ -78,7 +78,7 @@ CPU it takes 0.5 s for AllGather of 16 MB on fattree:8 (128 ranks, 0.8 million s
 fattree:12 (432 ranks, 1.7 million steps)."""
 
 OVERLAP_GAINS = 0.5
-"""What a plan takes at least, as a share of what its algorithm takes step after step: phases may overlap."""
+"""What a plan takes at least, about, as a share of what its algorithm takes step after step: phases may overlap."""
 
 DECIDED = 0.9
 """Completion of a plan whose phases overlap, as a multiple of that of the first algorithm step after step, up to which
@@ -128,7 +128,8 @@ def _estimated(topology: Topology, c: Collective) -> list[tuple[float, Algorithm
 
 
 def _least_s(request: Request) -> float:
-    """Seconds that a plan takes at least, about. 0 where all ranks look alike, and in an AllToAll among neighbours."""
+    """Seconds that a plan takes at least, about; 0 where that is not known: where all ranks look alike, in an AllToAll
+    among neighbours, and on grids with relays or with unlike links along a dimension."""
     topology, (c,) = request.topology, request.workload.collectives
     estimated = _estimated(topology, c)
     least_s = OVERLAP_GAINS * estimated[0][0] if estimated else inf
@@ -138,9 +139,10 @@ def _least_s(request: Request) -> float:
     if both is None or neighbours(topology, c.ranks) is not None:
         return 0.0
     product, nodes = both
-    lines, relays = lines_of(topology, product, nodes), len(nodes) - len(c.ranks)
-    ways = ways_in_turn(product, c.kind, relays, lines, c.size_bytes / len(c.ranks))
-    return min(least_s, *(way.end_s for way in ways))
+    lines, are_alike = lines_of(topology, product, nodes)
+    if len(nodes) > len(c.ranks) or not are_alike:
+        return 0.0
+    return min(least_s, *(way.least_s for way in ways_in_turn(product, c.kind, 0, lines, c.size_bytes / len(c.ranks))))
 
 
 @register(

@@ -18,7 +18,7 @@ MOST_DIRECTIONS = 32
 """Directions in which a rank has neighbours, at most."""
 
 MOST_IN_PRODUCT = 128
-"""Ranks up to which a product of graphs is looked for."""
+"""Ranks and relays up to which a product of graphs is looked for."""
 
 
 class Neighbours(NamedTuple):
@@ -89,18 +89,20 @@ def product_with_relays(topology: Topology, ranks: Int32) -> tuple[Product, Int3
     return None
 
 
-def lines_of(topology: Topology, product: Product, nodes: Int32) -> list[Line]:
-    """What a message between neighbours takes along each dimension of a product, at most."""
-    lines = []
+def lines_of(topology: Topology, product: Product, nodes: Int32) -> tuple[list[Line], bool]:
+    """What a message between neighbours takes along each dimension of a product, at most, and whether that is alike for
+    all neighbours along each."""
+    lines, are_alike = [], True
     for axis, far in enumerate(product.far):
-        place = product.place[axis]
-        beside = np.delete(product.place, axis, axis=0)
+        place, beside = product.place[axis], np.delete(product.place, axis, axis=0)
         alike = (beside[:, :, None] == beside[:, None, :]).all(axis=0)
         pairs = np.argwhere(alike & (far[place[:, None], place] == 1))
-        route = Ragged.of(ways_of(topology).between(nodes[pairs])).values
-        latency_s, message_s = topology.latency_s[route].max(), topology.message_s[route].max()
-        lines.append(Line(float(latency_s), float(message_s), float(1 / topology.bandwidth[route].min()), axis))
-    return lines
+        link = Ragged.of(ways_of(topology).between(nodes[pairs])).values
+        costs = np.stack((topology.latency_s[link], topology.message_s[link], 1 / topology.bandwidth[link]))
+        are_alike &= bool((costs == costs[:, :1]).all())
+        latency_s, message_s, s_per_byte = costs.max(axis=1).tolist()
+        lines.append(Line(latency_s, message_s, s_per_byte, axis))
+    return lines, are_alike
 
 
 @lru_cache(4)

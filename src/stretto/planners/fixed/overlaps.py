@@ -34,7 +34,7 @@ DIRECT = ("all-pairs", "pairwise")
 """Algorithms in a line that send each block straight to its goal."""
 
 MOST_SENT = 400_000
-"""Blocks that an AllToAll from neighbour to neighbour sends in all, at most."""
+"""Blocks that go from neighbour to neighbour in all, at most."""
 
 MOST_DIRECT = 512
 """Ranks up to which these are tried. They have many steps: among 512 GPUs planning takes half as long again.
@@ -128,7 +128,7 @@ def _gossips(topology: Topology, c: Collective, nodes: Int32, rank: Int64, ways:
 
 def _among_neighbours(topology: Topology, c: Collective) -> Iterator[Candidate]:
     """Messages to neighbours alone: those that all ranks of a torus, or of another network that looks alike from each
-    of them, send alike; and those of an AllToAll in a product of small graphs."""
+    of them, send alike; and those along one dimension of a product of small graphs after the other."""
     block_bytes = c.size_bytes / len(c.ranks)
     if (found := neighbours(topology, c.ranks)) is not None:
         yield from gossips(c.kind, *found, block_bytes, ())
@@ -137,7 +137,7 @@ def _among_neighbours(topology: Topology, c: Collective) -> Iterator[Candidate]:
             yield from exchanges_in_turn(graphs, block_bytes, MOST_SENT)
     elif (both := product_with_relays(topology, c.ranks)) is not None:
         product, nodes = both
-        lines = lines_of(topology, product, nodes)
+        lines, _ = lines_of(topology, product, nodes)
         relays = tuple(nodes[len(c.ranks) :].tolist())
         yield from spread_in_turn(product, c.kind, relays, lines, block_bytes, MOST_SENT)
 

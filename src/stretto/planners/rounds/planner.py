@@ -159,7 +159,9 @@ def rounds(request: Request, *, rounds: int = 0) -> Plan:
             f"rounds does not serve {topology.name}: in {rounds or MOST_ROUNDS} rounds some rank is not reached"
         )
     fewer = [_in_fewer_chunks(case, solved, request.budget) for solved in solutions[:COMPARED]]
-    plans = [plan_of(c, case, solved, request.several_chunks) for solved in fewer]
+    # a node that sends on what still comes begins and ends no message of several chunks
+    several = request.several_chunks and bool(topology.store_and_forward[case.node].all())
+    plans = [plan_of(c, case, solved, several) for solved in fewer]
     return min(plans, key=lambda plan: plan_preference_s(plan) + handling_s(plan))
 
 

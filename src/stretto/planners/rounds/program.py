@@ -168,8 +168,13 @@ class Program:
         )
         self._columns += count
 
+    @property
+    def basic(self) -> Bool:
+        """bool[trees], which are in the last basis."""
+        return self._program.basic[0][self._rounds :]
+
     def keep(self, trees: Int64) -> None:
-        """Leave out all trees but these, in which are all that carry something."""
+        """Leave out all trees but these."""
         self._program.keep(np.concatenate((np.arange(self._rounds), self._rounds + trees)))
         self._columns = len(trees)
 
