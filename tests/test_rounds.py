@@ -16,6 +16,7 @@ from stretto.model.plan import Plan
 from stretto.model.topology import ACCELERATOR, Topology, make_topology
 from stretto.model.variants import with_messages
 from stretto.planners import run_planner
+from stretto.planners.rounds import generation
 from stretto.planners.rounds.kernel_growth import grow_trees
 from stretto.planners.rounds.planner import _least_rounds
 from stretto.simulate import simulate
@@ -116,6 +117,18 @@ def test_a_tree_grows_by_the_cheapest_ways_in_time():
     assert total[0] == np.inf
 
 
+def test_a_tree_branches_where_its_last_path_has_just_brought_the_data():
+    # 0-1-2 and 1-3 over two rounds; 0-3 costs less than both hops, but more than the second one
+    src, dst, wanted = np.array([0, 1, 1, 0]), np.array([1, 2, 3, 3]), np.array([[True, False, True, True]])
+    price, begin = np.array([[1.0, 1.0, 9.0, 2.5]] * 2), np.zeros(1, dtype=np.int64)
+    price[1, 2] = 1.0
+    total, via, when = grow_trees(src, dst, price, wanted, begin, begin)
+    assert (total[0], via[0].tolist(), when[0, 1:].tolist()) == (3.0, [-1, 0, 1, 2], [0, 1, 1])
+    price[:, 3] = 1.5
+    total, via, _ = grow_trees(src, dst, price, wanted, begin, begin)
+    assert (total[0], via[0].tolist()) == (3.5, [-1, 0, 1, 3])  # the nearest one comes first
+
+
 def test_a_program_grows_by_columns_and_says_what_rows_are_worth():
     model = Model()
     (end,) = model.columns(1, 0.0, INFINITY, 1.0)
@@ -127,6 +140,36 @@ def test_a_program_grows_by_columns_and_says_what_rows_are_worth():
     assert program.duals == pytest.approx([1.0, 1.0, 0.0])
     program.add_columns(np.zeros(1), (np.array([0, 0]), np.array([0, 2]), np.array([1.0, -1.0])))
     assert program.solve() == pytest.approx([0.5, 0.5, 0.5])
+    columns, rows = program.basic
+    assert columns.sum() + rows.sum() == 3  # as many as rows
+    again = Growing(model, by_columns=True)
+    for row in (1, 2):
+        again.add_columns(np.zeros(1), (np.array([0, 0]), np.array([0, row]), np.array([1.0, -1.0])))
+    again.start(columns, rows)
+    assert again.solve() == pytest.approx([0.5, 0.5, 0.5])
+    assert again.iterations == 0
+    again.keep(np.array([0, 2]))
+    assert again.size == 5 and again.solve() == pytest.approx([1.0, 1.0])
+
+
+def test_idle_trees_are_left_out_and_grow_again_if_they_are_needed(monkeypatch):
+    net, work = load_topology("mesh:3x3?message=20us"), "allreduce"
+    kept = planned(net, work, 64_000_000)
+    sizes = []
+    keep = Growing.keep
+    monkeypatch.setattr(generation, "FEW", 0)
+    monkeypatch.setattr(Growing, "keep", lambda self, columns: sizes.append(len(columns)) or keep(self, columns))
+    plan = planned(net, work, 64_000_000)
+    assert len(sizes) > 20  # about one for every second solution
+    assert simulate(plan).completion_s < 1.03 * simulate(kept).completion_s
+
+
+@pytest.mark.parametrize("kind", ["allgather", "allreduce"])
+def test_messages_of_an_accelerator_that_sends_on_at_once_have_one_chunk(kind):
+    net = load_topology("ring:4?message=20us")
+    net = replace(net, transit=np.arange(4) == 1)
+    assert not net.store_and_forward[1]
+    planned(net, kind, 16_000_000)
 
 
 def test_several_collectives_are_left_to_others():

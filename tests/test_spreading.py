@@ -121,6 +121,16 @@ def test_plans_are_right_with_relays_and_without(spec, kind, some):
         assert verify(plan).ok
 
 
+def test_what_hosts_do_for_further_chunks_counts(monkeypatch):
+    net = load_topology("torus:3x3x3?message=20us")
+    work = Workload((make_collective("allgather", net, 1_000_000),))
+    few = run_planner("hierarchical", net, work)
+    monkeypatch.setattr("stretto.schedule.best.CHUNK_SHARE", 0.0)
+    many = run_planner("hierarchical", net, work)
+    assert many.transfer_count > few.transfer_count
+    assert simulate(many).completion_s < simulate(few).completion_s
+
+
 def test_an_allreduce_of_middle_size_on_a_torus_ends_much_sooner():
     """Rounds of scattering and gathering cost twice the messages, and exchanges of all bytes far more bytes."""
     net = load_topology("torus:3x3x3?message=20us")
