@@ -35,8 +35,7 @@ has in the solution of the program before."""
 
 KEPT_TIMES, FEW = 2.0, 250
 """Trees up to which a program keeps those that carry nothing: as multiples of those that carry something, and in all.
-Their columns make simplex iterations slow, and are seldom needed again: without them there are 1.1 to 1.4 times as many
-solutions for the same work. What is in the last basis is kept, too."""
+Their columns make simplex iterations slow, and are seldom needed again. What is in the last basis is kept, too."""
 
 LEAST_SHARE = 1 / 16
 """Least share of a piece that a tree carries, as a multiple of the mean one; smaller trees are left out."""
