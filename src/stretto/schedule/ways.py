@@ -1,17 +1,31 @@
-"""Ways between nodes without accelerators in between, for plans whose transfers are given by their ends."""
+"""Ways between nodes without accelerators in between, for plans whose transfers are given by their ends.
+
+Where several routes are equally quick, as over the spines of a leaf-spine fabric, accelerators that send at the same
+time should not all take the same one. In most steps of most algorithms the k-th accelerator sends to the one some
+places after it, all at the same distance. So the pairs of a distance choose their routes one after the other, each the
+one whose links have least to carry then.
+"""
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cached_property, lru_cache
+
+import numpy as np
 
 from ..model.arrays import Int32, Int64
 from ..model.topology import Topology
 from .branching import branching
 from .routes import Routes, routes_from
 
+MOST_EQUAL = 64
+"""Equally quick routes between two switches that are looked at, at most."""
+
+NEAR = 1e-9
+"""Relative difference of latencies up to which routes are equally quick: their sums are rounded."""
+
 
 class Ways:
-    """The links from one node to another: that which joins them, or the quickest route through switches and routers."""
+    """The links from one node to another: that which joins them, or a quickest route through switches and routers."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
@@ -19,16 +33,24 @@ class Ways:
             ends: i for i, ends in enumerate(zip(topology.src.tolist(), topology.dst.tolist(), strict=True))
         }
         self._from: dict[int, Routes] = {}
+        self._between_passing: dict[tuple[int, int], Int64] = {}
         self._found: dict[tuple[int, int], list[int]] = {}
 
     def between(self, pairs: Int32 | Int64) -> list[list[int]]:
         """For each pair (src, dst) the links, [] if none."""
         return [self.one(a, b) for a, b in pairs.tolist()]
 
+    def join(self, a: int, b: int) -> bool:
+        """Whether there is a way from one node to another."""
+        return (a, b) in self._direct or bool(self._routes_from(a).links_to(b))
+
     def one(self, a: int, b: int) -> list[int]:
         """The links from one node to another, [] if none."""
         if (a, b) not in self._found:
-            self._found[a, b] = self._links(a, b)
+            if (a, b) in self._direct or a not in self._place or b not in self._place:
+                self._found[a, b] = self._links(a, b)
+            else:
+                self._spread((self._place[b] - self._place[a]) % len(self._place))
         return self._found[a, b]
 
     def to_all(self, node: int, others: tuple[int, ...]) -> list[list[int]]:
@@ -37,12 +59,80 @@ class Ways:
         branches = branching(self._topology, ways)
         return ways if branches is None else [branches]
 
+    @cached_property
+    def _place(self) -> dict[int, int]:
+        return {v: k for k, v in enumerate(self._topology.accelerators.tolist())}
+
     def _links(self, a: int, b: int) -> list[int]:
+        """The link that joins two nodes, or of equally quick routes the first one."""
         if (a, b) in self._direct:
             return [self._direct[a, b]]
+        return self._routes_from(a).links_to(b)
+
+    def _routes_from(self, a: int) -> Routes:
         if a not in self._from:
             self._from[a] = routes_from(self._topology, a, metric="latency")
-        return self._from[a].links_to(b)
+        return self._from[a]
+
+    def _spread(self, distance: int) -> None:
+        """Choose the routes of all pairs at a distance in the order of accelerators."""
+        nodes, byte_s = [*self._place], 1 / self._topology.bandwidth
+        busy_s = byte_s.copy()  # of each link, if one more pair sends a byte over it
+        for k, a in enumerate(nodes):
+            b = nodes[(k + distance) % len(nodes)]
+            if (a, b) in self._direct:
+                self._found[a, b] = self._links(a, b)
+                continue
+            best, found = (np.inf, np.inf), list[int]()
+            for e, routes, f in self._equal(a, b):
+                least, which = (busy_s[[e, f]].max(), 0.0), 0
+                if len(routes) > 1:
+                    each_s = busy_s[routes]
+                    most_s, sum_s = each_s.max(axis=1), each_s.sum(axis=1)
+                    which = int(np.where(most_s <= most_s.min() * (1 + NEAR), sum_s, np.inf).argmin())
+                    least = max(least[0], most_s[which]), sum_s[which]
+                if not found or least < best:
+                    best, found = least, [e, *routes[which].tolist(), f]
+            self._found[a, b] = found
+            busy_s[found] += byte_s[found]
+
+    def _equal(self, a: int, b: int) -> list[tuple[int, Int64, int]]:
+        """The quickest routes from one accelerator to another, of these those of fewest links: the first link, those
+        between, int64[routes, links], and the last one."""
+        topology, found = self._topology, list[tuple[float, tuple[int, Int64, int]]]()
+        latency_s, passed = topology.latency_s, topology.transit
+        for e in topology.out_links[a].tolist():
+            for f in topology.in_links[b].tolist():
+                u, v = int(topology.dst[e]), int(topology.src[f])
+                if passed[u] and passed[v] and len(routes := self._passing(u, v)):
+                    takes_s = float(latency_s[e] + latency_s[f]) + self._routes_from(u).length[v]
+                    found.append((takes_s, (e, routes, f)))
+        if len(found) > 1:
+            least_s = min(takes_s for takes_s, _ in found) * (1 + NEAR)
+            fewest = min(routes.shape[1] for takes_s, (_, routes, _) in found if takes_s <= least_s)
+            found = [each for each in found if each[0] <= least_s and each[1][1].shape[1] == fewest]
+        return [routes for _, routes in found]
+
+    def _passing(self, a: int, b: int) -> Int64:
+        """int64[routes, links], the same between two nodes that routes may pass through."""
+        if (a, b) not in self._between_passing:
+            topology, known = self._topology, self._routes_from(a)
+            found, partial = list[tuple[int, ...]](), [(b, tuple[int, ...]())] if b in known.length else []
+            while partial and len(found) < MOST_EQUAL:
+                node, links = partial.pop()
+                if node == a:
+                    found.append(links)
+                    continue
+                for e in topology.in_links[node].tolist()[::-1]:
+                    before = int(topology.src[e])
+                    if before not in known.length or not topology.transit[before]:
+                        continue
+                    come_s = known.length[before] + float(topology.latency_s[e])
+                    fewest = len(known.links.get(before, ())) + 1 == len(known.links[node])
+                    if fewest and come_s <= known.length[node] * (1 + NEAR):
+                        partial.append((before, (e, *links)))
+            self._between_passing[a, b] = np.array(found, dtype=np.int64) if found else np.zeros((0, 0), dtype=np.int64)
+        return self._between_passing[a, b]
 
 
 @lru_cache(1)

@@ -280,7 +280,7 @@ def _leading(servers: Gateways, c: Collective, ways: Ways) -> Gateways:
     home = servers.home(c.root)
     away = np.delete(nodes, home, axis=1)
     ends = np.stack((np.broadcast_to(nodes[:, [home]], away.shape), away), axis=-1).reshape(-1, 2)
-    joined = np.array(list(map(bool, ways.between(ends[:, ::-1] if c.reduces else ends))), dtype=np.bool_)
+    joined = np.array([ways.join(a, b) for a, b in (ends[:, ::-1] if c.reduces else ends).tolist()], dtype=np.bool_)
     return replace(servers, gateway=servers.gateway[joined.reshape(away.shape).all(axis=1)])
 
 
@@ -320,8 +320,7 @@ def _joined_beside(node: Int32, ways: Ways) -> bool:
     """
     even = len(node) // 2 * 2
     first, second = node[:even:2].ravel(), node[1:even:2].ravel()
-    there, back = (ways.between(np.stack(ends, axis=1)) for ends in ((first, second), (second, first)))
-    return all(a or b for a, b in zip(there, back, strict=True))
+    return all(ways.join(a, b) or ways.join(b, a) for a, b in zip(first.tolist(), second.tolist(), strict=True))
 
 
 def _lines(c: Collective, count: int, across: bool, hop: Hop) -> list[str]:

@@ -110,7 +110,7 @@ def _product(topology: Topology, nodes: bytes) -> Product | None:
     ranks = np.frombuffer(nodes, dtype=np.int32)
     if len(ranks) > MOST_IN_PRODUCT:
         return None
-    pairs = np.stack(np.meshgrid(ranks, ranks, indexing="ij"), axis=-1).reshape(-1, 2)
-    joined = np.array(list(map(bool, ways_of(topology).between(pairs)))).reshape(len(ranks), -1)
+    ways, nodes = ways_of(topology), ranks.tolist()
+    joined = np.array([[ways.join(a, b) for b in nodes] for a in nodes])
     np.fill_diagonal(joined, False)
     return product_of(joined)

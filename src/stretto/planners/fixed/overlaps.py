@@ -114,7 +114,7 @@ def _gossips(topology: Topology, c: Collective, nodes: Int32, rank: Int64, ways:
     hops = [Hop.of(line, topology, ways) for line in first]
     port = [next(e for e in range(d + 1) if e == d or hops[e].exits & hop.exits) for d, hop in enumerate(hops)]
     lines = [Line(*hop[:3], port) for hop, port in zip(hops, port, strict=True)]
-    joined = [list(map(bool, ways.between(np.stack((0 * line[1:] + line[0], line[1:]), axis=1)))) for line in first]
+    joined = [[ways.join(int(line[0]), v) for v in line[1:].tolist()] for line in first]
     directions = [
         Direction(tuple(k * (e == d) for e in range(rank.ndim)), lines[d])
         for d, reached in enumerate(joined)

@@ -53,8 +53,8 @@ def pairless(algorithm: Algorithm, topology: Topology, c: Collective, ways: Ways
             if reason is not None:
                 return reason
             continue
-        for (a, b), route in zip(ends, ways.between(ends), strict=True):
-            if not route:
+        for a, b in ends.tolist():
+            if not ways.join(a, b):
                 return f"{topology.names[a]} sends to {topology.names[b]}, and no link or switch joins them"
     return None
 
