@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ from ..model.topology import Topology
 from .algorithms import Algorithm, Lowered, lower
 from .scheduling_problem import SchedulingProblem
 from .waves import Jobs, Waves
+from .ways import Ways
 
 MOST_LINKS = 32
 """Links that list schedules of jobs heed, at most: the busiest ones, and those that are busiest in a job, with any
@@ -21,10 +22,6 @@ number of bytes."""
 
 ROUNDING = 1e-9
 """Share by which loads of links differ that are alike but for rounding."""
-
-Between = Callable[[Int64], Ragged]
-"""The routes of pairs of nodes, int64[pairs, 2]."""
-
 
 class Candidate(NamedTuple):
     """An algorithm in which all sums come before all copies."""
@@ -36,9 +33,9 @@ class Candidate(NamedTuple):
     """For each step of sums the earlier ones of which it sends on what they brought, and -1 if also what a rank had at
     first; None: every step sends all that is there."""
 
-    def least_s(self, topology: Topology, c: Collective, between: Between) -> float:
+    def least_s(self, topology: Topology, c: Collective, ways: Ways) -> float:
         """Seconds that it takes at least, however its steps overlap, if the messages of each step are alike; else about
-        as many. Infinite if partners are not joined.
+        as many, and where pairs have several ways. Infinite if partners are not joined.
 
         The busiest link carries a message for each step. And what goes farthest passes all steps, but of a phase of
         direct steps only one. Where messages are unlike, the slowest ones of several steps need not follow each other.
@@ -48,12 +45,17 @@ class Candidate(NamedTuple):
         steps, n = self.algorithm.steps(c.kind, len(c.ranks), piece), len(nodes)
         blocks = np.stack([np.bincount(s.src * n + s.dst, minlength=n * n) for s in steps])
         pairs = np.flatnonzero(blocks.any(axis=0))
-        routes, blocks = between(nodes[np.stack(np.divmod(pairs, n), axis=1)]), blocks[:, pairs]
+        lanes, blocks = ways.lanes(nodes[np.stack(np.divmod(pairs, n), axis=1)]), blocks[:, pairs]
+        routes = lanes[0]
         if not routes.lengths.all():
             return np.inf
-        link, owner = routes.values, routes.owners
-        asked_s = (blocks > 0).sum(axis=0)[owner] * topology.message_s[link]
-        asked_s += (blocks.sum(axis=0) * block_bytes)[owner] / topology.bandwidth[link]
+        asked_s = np.zeros(topology.link_count)
+        for each in lanes:
+            link, owner = each.values, each.owners
+            busy_s = (blocks > 0).sum(axis=0)[owner] * topology.message_s[link]
+            busy_s += (blocks.sum(axis=0) * block_bytes)[owner] / topology.bandwidth[link]
+            asked_s += np.bincount(link, busy_s, topology.link_count) / len(lanes)
+        link = routes.values
         alone_s = routes.reduced(np.maximum, topology.message_s[link]) + topology.route_latency_s(routes)
         lead_s = np.where(blocks > 0, alone_s, 0.0).max(axis=1)
         phases = np.stack([self.phase, [step.op for step in steps]])
@@ -61,14 +63,14 @@ class Candidate(NamedTuple):
         path_s = np.zeros(int(of_phase.max()) + 1)
         np.maximum.at(path_s, of_phase[self.direct], lead_s[self.direct])
         np.add.at(path_s, of_phase[~self.direct], lead_s[~self.direct])
-        return float(max(np.bincount(link, asked_s).max(), path_s.sum()))
+        return float(max(asked_s.max(), path_s.sum()))
 
 
 class Loads(NamedTuple):
     """What jobs ask of links. Links that are at most as busy as another one in every job are left out."""
 
-    message_s: Float64  # float64[jobs, links], for what messages cost
-    byte_s: Float64  # float64[jobs, links], for the bytes of all data
+    message_s: Float64  # float64[lanes, jobs, links], for what messages cost
+    byte_s: Float64  # float64[lanes, jobs, links], for the bytes of all data
     lag_s: Float64  # float64[jobs], from senders to receivers
     depends: Ragged  # for each job those that end before it begins
     block_bytes: float
@@ -79,13 +81,15 @@ class Loads(NamedTuple):
 
     def busiest_s(self, slices: int) -> float:
         """How long the busiest link is busy."""
-        return float((slices * self.message_s + self.byte_s).sum(axis=0).max())
+        lane = np.arange(slices) % len(self.byte_s)
+        return float((self.message_s + self.byte_s / slices)[lane].sum(axis=(0, 1)).max())
 
     def problem(self, shares: Float64) -> SchedulingProblem:
         """The jobs of slices with these shares of the data, slice by slice; each takes as long as its busiest link."""
-        slices, (jobs, links) = len(shares), self.byte_s.shape
+        slices, (lanes, jobs, links) = len(shares), self.byte_s.shape
         most = (np.ceil(shares * self.block_bytes) + 1) / self.block_bytes  # chunks are cut at whole bytes
-        busy_s = (self.message_s + most[:, None, None] * self.byte_s).reshape(slices * jobs, links)
+        lane = np.arange(slices) % lanes
+        busy_s = (self.message_s[lane] + most[:, None, None] * self.byte_s[lane]).reshape(slices * jobs, links)
         seconds = busy_s.max(axis=1)
         # a further link of each job, which it does not fill: list schedules take jobs over the same links for alike
         own = np.tile(np.eye(jobs, dtype=np.bool_), (slices, 1))
@@ -105,7 +109,8 @@ class JobLoads:
     Attributes:
         summary: what the algorithm does.
         blocks: of each piece.
-        pair, routes: int64[transfers], the number of the sender and receiver of each, and the route for each number.
+        pair: int64[transfers], the number of the sender and receiver of each.
+        lanes: the routes for each number, in each lane (:mod:`.ways`). One slice after the other goes in the next lane.
         forwards: int8[transfers], 1 for those without what their senders had at first; None if none is.
         job, sent: int64[messages], for each message of a job of a single wave the job, and the number of the pair.
         sent_blocks: int64[messages].
@@ -117,26 +122,26 @@ class JobLoads:
     blocks: int
     block_bytes: float
     pair: Int64
-    routes: Ragged
+    lanes: list[Ragged]
     forwards: Int8 | None
     job: Int64
     sent: Int64
     sent_blocks: Int64
 
     @classmethod
-    def of(cls, topology: Topology, candidate: Candidate, c: Collective, between: Between) -> JobLoads:
+    def of(cls, topology: Topology, candidate: Candidate, c: Collective, ways: Ways) -> JobLoads:
         lowered, nodes, forwards = lower(candidate.algorithm, Workload((c,))), topology.node_count, None
         if candidate.carried is not None:
             lowered, forwards = _carrying(lowered, candidate.carried)
         waves = Waves.of(lowered, candidate.phase, nodes)
         pairs, pair = np.unique(lowered.src.astype(np.int64) * nodes + lowered.dst, return_inverse=True)
-        routes = between(np.stack(np.divmod(pairs, nodes), axis=1))
+        lanes = ways.lanes(np.stack(np.divmod(pairs, nodes), axis=1))
         blocks = lowered.workload.chunk_count // c.piece_count
         messages, count = np.unique(waves.jobs.of * len(pairs) + pair.ravel(), return_counts=True)
         job, sent = np.divmod(messages, len(pairs))
         block_bytes = float(c.piece_bytes.max()) / blocks
         return cls(
-            topology, candidate.algorithm.summary, waves, blocks, block_bytes, pair.ravel(), routes, forwards, job,
+            topology, candidate.algorithm.summary, waves, blocks, block_bytes, pair.ravel(), lanes, forwards, job,
             sent, count,
         )  # fmt: skip
 
@@ -144,20 +149,27 @@ class JobLoads:
         """The jobs where waves are joined until this many are left, and what these ask of links."""
         number = self.waves.joined(waves)
         jobs, topology = self.waves.coarser(number), self.topology
-        messages, which = np.unique(number[self.job] * self.routes.rows + self.sent, return_inverse=True)
-        job, pair = np.divmod(messages, self.routes.rows)
+        messages, which = np.unique(number[self.job] * self.pairs + self.sent, return_inverse=True)
+        job, pair = np.divmod(messages, self.pairs)
         blocks = np.bincount(which.ravel(), self.sent_blocks)
-        hops = self.routes.take(pair)
-        link, owner = hops.values, hops.owners
         count, links = len(jobs.depends.lengths), topology.link_count
-        use = job[owner] * links + link
-        byte_s = blocks[owner] * self.block_bytes / topology.bandwidth[link]
-        both = [np.bincount(use, each, count * links) for each in (topology.message_s[link], byte_s)]
-        first = np.searchsorted(job, np.arange(count))
-        lag_s = np.maximum.reduceat(topology.route_latency_s(self.routes)[pair], first)
-        asked = np.concatenate(both).astype(np.float64)
-        kept = _decisive(asked.reshape(2 * count, links), count)
-        return jobs, Loads(kept[:count], kept[count:], lag_s, jobs.depends, self.block_bytes)
+        asked = np.empty((2, len(self.lanes), count * links))
+        for lane, routes in enumerate(self.lanes):
+            hops = routes.take(pair)
+            link, owner = hops.values, hops.owners
+            use = job[owner] * links + link
+            asked[0, lane] = np.bincount(use, topology.message_s[link], count * links)
+            byte_s = blocks[owner] * self.block_bytes / topology.bandwidth[link]
+            asked[1, lane] = np.bincount(use, byte_s, count * links)
+        lag_s = np.maximum.reduceat(topology.route_latency_s(self.lanes[0])[pair], np.searchsorted(job, np.arange(count)))
+        kept = _decisive(asked.reshape(-1, links), len(self.lanes) * count)
+        message_s, byte_s = kept.reshape(2, len(self.lanes), count, -1)
+        return jobs, Loads(message_s, byte_s, lag_s, jobs.depends, self.block_bytes)
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs of a sender and a receiver there are."""
+        return self.lanes[0].rows
 
 
 def _carrying(lowered: Lowered, carried: Sequence[tuple[int, ...]]) -> tuple[Lowered, Int8]:
@@ -172,7 +184,7 @@ def _carrying(lowered: Lowered, carried: Sequence[tuple[int, ...]]) -> tuple[Low
 
 
 def _decisive(asked: Float64, jobs: int) -> Float64:
-    """The columns of float64[2 * jobs, links] that are not at most as large as another one everywhere; of many the
+    """The columns of float64[2 * jobs, links], jobs of all lanes, that are not at most as large as another one everywhere; of many the
     largest ones, and for each job those that are largest with some share of the bytes."""
     alike = {column.tobytes(): k for k, column in enumerate(np.ascontiguousarray(asked.T))}
     every = asked[:, list(alike.values())]

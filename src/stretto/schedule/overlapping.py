@@ -26,10 +26,11 @@ from .best import chunk_s, surcharge
 from .cutting import GIVE_UP
 from .effort import Budget
 from .in_steps import timed_in_steps
-from .job_loads import Between, Candidate, JobLoads, Loads
+from .job_loads import Candidate, JobLoads, Loads
 from .moments import ends, settled
 from .scheduling_problem import COSTS, Limits
 from .waves import Jobs
+from .ways import Ways
 
 MOST_TRANSFERS = 100_000
 """Transfers of a plan in slices, at most."""
@@ -70,7 +71,7 @@ class Overlap:
         """What schedules are compared by: their end, how many messages there are and what hosts do for further chunks
         of these (as ``auto`` compares its last plans)."""
         lowered, slices = self.case.waves.lowered, len(self.shares)
-        _, first = np.unique(self.jobs.of * self.case.routes.rows + self.case.pair, return_index=True)
+        _, first = np.unique(self.jobs.of * self.case.pairs + self.case.pair, return_index=True)
         chunks, messages = np.zeros((2, self.case.topology.node_count), dtype=np.int64)
         for end in (lowered.src, lowered.dst):
             chunks += np.bincount(end, minlength=len(chunks))
@@ -96,11 +97,12 @@ class Overlap:
         depends = lowered.depends.take(own_row)
         depends = depends.with_values(place[own_slice[depends.owners] * rows + depends.values])
         src, dst = lowered.src[own_row], lowered.dst[own_row]
+        way = own_slice % len(case.lanes) * case.pairs + case.pair[own_row]
         (c,) = workload.collectives
         plan = make_plan(
             case.topology, Workload((_in_slices(c, case.blocks, self.shares),)), "ready-order",
             chunk=(lowered.chunk[own_row] * slices + own_slice).astype(np.int32), src=src, dst=Ragged.single(dst),
-            op=lowered.op[own_row], route=case.routes.take(case.pair[own_row]), depends=depends, group=group,
+            op=lowered.op[own_row], route=Ragged.concatenate(case.lanes).take(way), depends=depends, group=group,
             message=numbered(group, src, dst), forwards=None if case.forwards is None else case.forwards[own_row],
         )  # fmt: skip
         return best_plan([self._timed(plan, turn[group]), timed_in_steps(plan), plan])
@@ -120,18 +122,18 @@ class Overlap:
 
 
 def overlapped(
-    topology: Topology, c: Collective, candidates: Iterable[Candidate], between: Between, within_s: float
+    topology: Topology, c: Collective, candidates: Iterable[Candidate], ways: Ways, within_s: float
 ) -> Overlap | None:
     """The jobs that are preferred; None if none end by ``within_s``."""
     least: dict[tuple[float, str], Candidate] = {}
     for candidate in candidates:  # of several that look alike the first one
-        least.setdefault((candidate.least_s(topology, c, between), candidate.algorithm.summary), candidate)
+        least.setdefault((candidate.least_s(topology, c, ways), candidate.algorithm.summary), candidate)
     found: list[Overlap] = []
     end_s = within_s
     for (least_s, _), candidate in sorted(least.items(), key=lambda each: each[0]):
         if least_s >= end_s:
             break
-        case, waves = JobLoads.of(topology, candidate, c, between), 1
+        case, waves = JobLoads.of(topology, candidate, c, ways), 1
         while waves == 1 or waves < 2 * case.waves.count:
             for made in _with_waves(case, min(waves, case.waves.count), end_s):
                 if made.end_s < within_s:
@@ -151,12 +153,14 @@ def _with_waves(case: JobLoads, waves: int, within_s: float) -> Iterator[Overlap
     last_s = np.inf
     for slices in _slices(case, loads):
         if loads.busiest_s(slices) >= within_s:
-            break
+            if len(case.lanes) == 1:
+                break
+            continue  # further slices go other ways
         made = _scheduled(case, jobs, loads, np.full(slices, 1 / slices), within_s, 1)
         yield made
-        if made.end_s > last_s:
+        if made.end_s > last_s and len(case.lanes) == 1:
             break
-        last_s = made.end_s
+        last_s, within_s = made.end_s, min(made.end_s, within_s)
 
 
 def _refined(found: Overlap) -> Overlap:

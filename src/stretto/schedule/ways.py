@@ -3,7 +3,8 @@
 Where several routes are equally quick, as over the spines of a leaf-spine fabric, accelerators that send at the same
 time should not all take the same one. In most steps of most algorithms the k-th accelerator sends to the one some
 places after it, all at the same distance. So the pairs of a distance choose their routes one after the other, each the
-one whose links have least to carry then.
+one whose links have least to carry then. A link to a spine is often narrower than an accelerator's own. So what a pair
+sends can also be divided among *lanes*: for each lane all pairs choose once more, with what they carry already.
 """
 
 from __future__ import annotations
@@ -12,13 +13,16 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from ..model.arrays import Int32, Int64
+from ..model.arrays import Float64, Int32, Int64, Ragged
 from ..model.topology import Topology
 from .branching import branching
 from .routes import Routes, routes_from
 
 MOST_EQUAL = 64
 """Equally quick routes between two switches that are looked at, at most."""
+
+MOST_LANES = 8
+"""Lanes that are told apart, at most."""
 
 NEAR = 1e-9
 """Relative difference of latencies up to which routes are equally quick: their sums are rounded."""
@@ -34,24 +38,40 @@ class Ways:
         }
         self._from: dict[int, Routes] = {}
         self._between_passing: dict[tuple[int, int], Int64] = {}
-        self._found: dict[tuple[int, int], list[int]] = {}
+        self._found: dict[tuple[int, int], list[list[int]]] = {}  # for each lane
+        self._busy_s: dict[int, Float64] = {}  # by distance: of each link, if one more pair sends a byte over it
 
-    def between(self, pairs: Int32 | Int64) -> list[list[int]]:
+    def between(self, pairs: Int32 | Int64, lane: int = 0) -> list[list[int]]:
         """For each pair (src, dst) the links, [] if none."""
-        return [self.one(a, b) for a, b in pairs.tolist()]
+        return [self.one(a, b, lane) for a, b in pairs.tolist()]
+
+    def lanes(self, pairs: Int32 | Int64) -> list[Ragged]:
+        """The links for each pair, for each of some lanes; of one lane if no pair has several ways."""
+        lanes = [Ragged.of(self.between(pairs))]
+        if self.are_several:
+            lanes += [Ragged.of(self.between(pairs, lane)) for lane in range(1, MOST_LANES)]
+        return lanes
+
+    @property
+    def are_several(self) -> bool:
+        """Whether there are several ways between two of the nodes of which any was asked for."""
+        return bool(self._busy_s)
 
     def join(self, a: int, b: int) -> bool:
         """Whether there is a way from one node to another."""
         return (a, b) in self._direct or bool(self._routes_from(a).links_to(b))
 
-    def one(self, a: int, b: int) -> list[int]:
+    def one(self, a: int, b: int, lane: int = 0) -> list[int]:
         """The links from one node to another, [] if none."""
-        if (a, b) not in self._found:
+        found = self._found.setdefault((a, b), [])
+        if not found:
             if (a, b) in self._direct or a not in self._place or b not in self._place:
-                self._found[a, b] = self._links(a, b)
+                found.append(self._links(a, b))
             else:
                 self._spread((self._place[b] - self._place[a]) % len(self._place))
-        return self._found[a, b]
+        while lane >= len(found) and (distance := self._distance(a, b)) in self._busy_s:
+            self._spread(distance)
+        return found[min(lane, len(found) - 1)]
 
     def to_all(self, node: int, others: tuple[int, ...]) -> list[list[int]]:
         """From a node to several others: the links of one way that branches, or of a way to each of them."""
@@ -74,17 +94,23 @@ class Ways:
             self._from[a] = routes_from(self._topology, a, metric="latency")
         return self._from[a]
 
+    def _distance(self, a: int, b: int) -> int:
+        """How many places after one accelerator the other one is; -1 if a node is none."""
+        ends = self._place.get(a), self._place.get(b)
+        return -1 if None in ends else (ends[1] - ends[0]) % len(self._place)
+
     def _spread(self, distance: int) -> None:
-        """Choose the routes of all pairs at a distance in the order of accelerators."""
+        """Choose the routes of all pairs at a distance, in the order of accelerators: those of the next lane."""
         nodes, byte_s = [*self._place], 1 / self._topology.bandwidth
-        busy_s = byte_s.copy()  # of each link, if one more pair sends a byte over it
+        busy_s, several = self._busy_s.get(distance, byte_s.copy()), False
         for k, a in enumerate(nodes):
             b = nodes[(k + distance) % len(nodes)]
             if (a, b) in self._direct:
-                self._found[a, b] = self._links(a, b)
+                self._found.setdefault((a, b), []).append(self._links(a, b))
                 continue
-            best, found = (np.inf, np.inf), list[int]()
-            for e, routes, f in self._equal(a, b):
+            best, found, equal = (np.inf, np.inf), list[int](), self._equal(a, b)
+            several |= sum(len(routes) for _, routes, _ in equal) > 1
+            for e, routes, f in equal:
                 least, which = (busy_s[[e, f]].max(), 0.0), 0
                 if len(routes) > 1:
                     each_s = busy_s[routes]
@@ -93,8 +119,10 @@ class Ways:
                     least = max(least[0], most_s[which]), sum_s[which]
                 if not found or least < best:
                     best, found = least, [e, *routes[which].tolist(), f]
-            self._found[a, b] = found
+            self._found.setdefault((a, b), []).append(found)
             busy_s[found] += byte_s[found]
+        if several:
+            self._busy_s[distance] = busy_s
 
     def _equal(self, a: int, b: int) -> list[tuple[int, Int64, int]]:
         """The quickest routes from one accelerator to another, of these those of fewest links: the first link, those

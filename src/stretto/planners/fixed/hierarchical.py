@@ -256,7 +256,7 @@ def _algorithms(topology: Topology, c: Collective, ways: Ways) -> Iterator[Algor
             continue
         first = [c.ranks[np.moveaxis(rank, d, 0).reshape(count, -1)[:, 0]] for d, count in enumerate(rank.shape)]
         hops = [Hop.of(line, topology, ways) for line in first]
-        choices = [_lines(c, count, d == across, hops[d]) for d, count in enumerate(rank.shape)]
+        choices = [_lines(c, count, d == across or rank.ndim == 1, hops[d]) for d, count in enumerate(rank.shape)]
         found = [on_grid(kind, rank.shape, rank.ravel(), 1, lines).algorithm for lines in product(*choices)]
         for algorithm in (*found, *(_exchanges(rank, hops, c) if c.traits.reduces_to_all else ())):
             if pairless(algorithm, topology, c, ways) is None:

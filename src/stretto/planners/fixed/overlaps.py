@@ -7,7 +7,7 @@ from itertools import product as choices
 
 import numpy as np
 
-from ...model.arrays import Int32, Int64, Ragged
+from ...model.arrays import Int32, Int64
 from ...model.collective import Collective
 from ...model.plan import Plan
 from ...model.topology import Topology
@@ -50,11 +50,7 @@ def overlaps(request: Request, ways: Ways, algorithms: Sequence[Algorithm], with
     topology, (c,) = request.topology, request.workload.collectives
     if not (request.several_chunks and messages_cost(topology) and c.is_whole):
         return
-
-    def between(pairs: Int64) -> Ragged:
-        return Ragged.of(ways.between(pairs))
-
-    found = overlapped(topology, c, _candidates(topology, c, algorithms, ways), between, within_s)
+    found = overlapped(topology, c, _candidates(topology, c, algorithms, ways), ways, within_s)
     if found is not None:
         plan = found.plan(request.workload)
         yield plan.noted(plan.meta | {"algorithm": found.summary})
@@ -69,7 +65,7 @@ def _candidates(topology: Topology, c: Collective, algorithms: Sequence[Algorith
         steps = algorithm.steps(c.kind, len(c.ranks), int(c.piece_bytes.max()))
         if topology.store_and_forward[nodes].all() and not algorithm.at_once:
             for phase in dict.fromkeys(_phases(steps, label[nodes]) for label in labels):
-                if max(phase) > 0:
+                if max(phase) > 0 or ways.are_several:
                     yield Candidate(algorithm, np.array(phase), np.zeros(len(phase), dtype=np.bool_))
     if c.traits.rooted or not topology.store_and_forward[c.ranks].all():
         return
