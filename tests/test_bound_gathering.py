@@ -376,13 +376,15 @@ def test_no_plan_beats_it_where_routes_may_pass_through_a_rank(kind):
     assert bounds(net, work)[0].seconds <= completion_s * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_no_plan_of_a_random_network_beats_it(seed):
+@pytest.mark.parametrize("copies", [False, True])
+@pytest.mark.parametrize("seed", range(8))
+def test_no_plan_of_a_random_network_beats_it(seed, copies):
     rng = np.random.default_rng(seed)
-    net = load_topology(["ring:5", "star:6", "fullmesh:4", "torus:2x3", "hypercube:3", "line:4"][seed])
+    specs = ["ring:5", "star:6", "fullmesh:4", "torus:2x3", "hypercube:3", "line:4", "sites:2,3", "fattree:2"]
+    net = load_topology(specs[seed])
     net = replace(
         net, bandwidth=rng.uniform(1e9, 9e9, net.link_count), latency_s=rng.uniform(0, 9e-6, net.link_count),
-        message_s=rng.uniform(5e-6, 40e-6, net.link_count), replicates=np.zeros(net.node_count, dtype=bool),
+        message_s=rng.uniform(5e-6, 40e-6, net.link_count), replicates=(net.is_switch | net.is_router) & copies,
     )  # fmt: skip
     for kind in ("allgather", "reducescatter", "alltoall", "gather", "scatter", "allreduce", "reduce"):
         for size in (2_000, 200_000):

@@ -7,7 +7,6 @@ from itertools import product
 import numpy as np
 import pytest
 
-from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
 from stretto.model.messages import message_count
 from stretto.model.plan import COPY
@@ -196,7 +195,7 @@ def test_plans_verify_and_end_as_scheduled(spec, kind, size):
     c = make_collective(kind, net, size)
     candidates, ways = candidates_on(net, c)
     for candidate in candidates:
-        overlap = overlapped(net, c, [candidate], lambda pairs: Ragged.of(ways.between(pairs)), np.inf)
+        overlap = overlapped(net, c, [candidate], ways, np.inf)
         plan = overlap.plan(Workload((c,)))
         assert verify(plan).ok
         assert simulate(plan).completion_s <= overlap.end_s * (1 + 1e-5)
@@ -210,7 +209,7 @@ def test_relays_fill_the_places_of_servers_with_fewer_ranks(kind):
     c = make_collective(kind, net, 64_000, ranks=ranks)
     candidates, ways = candidates_on(net, c)
     assert candidates and all(len(each.algorithm.relays) == 24 for each in candidates)
-    overlap = overlapped(net, c, candidates, lambda pairs: Ragged.of(ways.between(pairs)), np.inf)
+    overlap = overlapped(net, c, candidates, ways, np.inf)
     assert verify(overlap.plan(Workload((c,)))).ok
 
 

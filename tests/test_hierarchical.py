@@ -13,6 +13,7 @@ from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import Unsupported
 from stretto.model.messages import message_count, numbered
 from stretto.model.targets import find_target
+from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
 from stretto.planners import Request, run_planner
 from stretto.planners.fixed.planner import plan_algorithm
 from stretto.planners.run import refusal_of
@@ -107,7 +108,11 @@ def test_a_gather_of_small_pieces_takes_a_third_of_what_messages_of_one_piece_ta
     [("allgather", 64_000, 1.1), ("alltoall", 1_000_000, 2.1), ("allreduce", 100_000, 1.3)],  # the last: a chunk each
 )
 def test_messages_of_a_step_share_the_links_between_switches(kind, size, times):
-    net = load_topology("fattree:4?message=20us")
+    """Four leaves of four ranks, each joined to one spine by one link of their width."""
+    rows = [(v, 16 + v // 4, 25e9, 5e-7) for v in range(16)] + [(16 + leaf, 20, 1e11, 5e-7) for leaf in range(4)]
+    cost_s = [20e-6] * 16 + [0.0] * 4
+    kinds = [ACCELERATOR] * 16 + [SWITCH] * 5
+    net = make_topology("trunks", kinds, [*rows, *((b, a, *rest) for a, b, *rest in rows)], message_s=2 * cost_s)
     plan = run_planner("hierarchical", net, work(net, kind, size))
     assert plan.sharing == "timed" and verify(plan).ok
     bound_s = bounds(net, plan.workload)[0].seconds

@@ -18,11 +18,10 @@ node has. Let C(t) be how many contributions to one byte any node can have by ti
 messages without bytes. A message of L bytes then brings L C(x - d) at most, and no more than F(x - d). A byte holds
 many contributions only late, and then few messages make all bytes hold them.
 
-Backwards in time the same holds of a rank whose data goes to many ranks (ReduceScatter, AllToAll, Scatter), if one
-rank wants each piece: F is then of how many pieces, in bytes, a node can still deliver in the rest of the time, and
-only these are worth sending to it. A message holds a sum of several contributions in the bytes of one. That switches
-and routers copy makes no difference: each contribution counts once in the sum that is wanted, so of all copies of a
-message one leads there at most, and a plan without the others ends no later.
+Backwards in time the same holds of a rank whose data goes to many ranks (ReduceScatter, AllToAll, Scatter), if no
+switch copies: F is then of how many pieces, in bytes, a node can still deliver in the rest of the time, and only these
+are worth sending to it. A message holds a sum of several contributions in the bytes of one. A switch that copies one
+message of many pieces to many ranks, of which each needs another piece, delivers more than any of them could.
 
 F, C and P are computed for each node, and for groups of nodes: servers and sites. What a group has beyond its own came
 over the links that lead into it, from nodes outside; and no node of it has more than the group. So few links into a
@@ -101,7 +100,8 @@ def _of(topology: Topology, c: Collective, from_s: float) -> Bound | None:
     asked: list[_Gathering | None] = []
     if _sums_alike(c) and not topology.reduces.any() if c.reduces else (c.holders.lengths == 1).all():
         asked.append(_Gathering.of(topology, c, turned=False))
-    if (c.wanted.lengths == 1).all():
+    passed = topology.is_router | topology.replicates | topology.reduces
+    if (c.wanted.lengths == 1).all() and not passed.any():
         backwards = replace(topology, src=topology.dst, dst=topology.src)
         asked.append(_Gathering.of(backwards, c, turned=True))
     ends = [gathering.end(from_s) for gathering in asked if gathering is not None]

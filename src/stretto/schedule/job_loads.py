@@ -23,6 +23,7 @@ number of bytes."""
 ROUNDING = 1e-9
 """Share by which loads of links differ that are alike but for rounding."""
 
+
 class Candidate(NamedTuple):
     """An algorithm in which all sums come before all copies."""
 
@@ -161,7 +162,9 @@ class JobLoads:
             asked[0, lane] = np.bincount(use, topology.message_s[link], count * links)
             byte_s = blocks[owner] * self.block_bytes / topology.bandwidth[link]
             asked[1, lane] = np.bincount(use, byte_s, count * links)
-        lag_s = np.maximum.reduceat(topology.route_latency_s(self.lanes[0])[pair], np.searchsorted(job, np.arange(count)))
+        lag_s = np.maximum.reduceat(
+            topology.route_latency_s(self.lanes[0])[pair], np.searchsorted(job, np.arange(count))
+        )
         kept = _decisive(asked.reshape(-1, links), len(self.lanes) * count)
         message_s, byte_s = kept.reshape(2, len(self.lanes), count, -1)
         return jobs, Loads(message_s, byte_s, lag_s, jobs.depends, self.block_bytes)
@@ -184,8 +187,8 @@ def _carrying(lowered: Lowered, carried: Sequence[tuple[int, ...]]) -> tuple[Low
 
 
 def _decisive(asked: Float64, jobs: int) -> Float64:
-    """The columns of float64[2 * jobs, links], jobs of all lanes, that are not at most as large as another one everywhere; of many the
-    largest ones, and for each job those that are largest with some share of the bytes."""
+    """The columns of float64[2 * jobs, links], jobs of all lanes, that are not at most as large as another one
+    everywhere; of many the largest ones, and for each job those that are largest with some share of the bytes."""
     alike = {column.tobytes(): k for k, column in enumerate(np.ascontiguousarray(asked.T))}
     every = asked[:, list(alike.values())]
     largest = np.argsort(-every.sum(axis=0), kind="stable")[:MOST_LINKS]

@@ -39,7 +39,8 @@ class Ways:
         self._from: dict[int, Routes] = {}
         self._between_passing: dict[tuple[int, int], Int64] = {}
         self._found: dict[tuple[int, int], list[list[int]]] = {}  # for each lane
-        self._busy_s: dict[int, Float64] = {}  # by distance: of each link, if one more pair sends a byte over it
+        self._lanes: dict[int, list[Float64]] = {}
+        """For each distance with several ways, after each lane how busy each link is if one more pair sends a byte."""
 
     def between(self, pairs: Int32 | Int64, lane: int = 0) -> list[list[int]]:
         """For each pair (src, dst) the links, [] if none."""
@@ -55,7 +56,7 @@ class Ways:
     @property
     def are_several(self) -> bool:
         """Whether there are several ways between two of the nodes of which any was asked for."""
-        return bool(self._busy_s)
+        return bool(self._lanes)
 
     def join(self, a: int, b: int) -> bool:
         """Whether there is a way from one node to another."""
@@ -65,11 +66,11 @@ class Ways:
         """The links from one node to another, [] if none."""
         found = self._found.setdefault((a, b), [])
         if not found:
-            if (a, b) in self._direct or a not in self._place or b not in self._place:
+            if (a, b) in self._direct or self._distance(a, b) < 0:
                 found.append(self._links(a, b))
             else:
-                self._spread((self._place[b] - self._place[a]) % len(self._place))
-        while lane >= len(found) and (distance := self._distance(a, b)) in self._busy_s:
+                self._spread(self._distance(a, b))
+        while lane >= len(found) and (distance := self._distance(a, b)) in self._lanes:
             self._spread(distance)
         return found[min(lane, len(found) - 1)]
 
@@ -96,15 +97,19 @@ class Ways:
 
     def _distance(self, a: int, b: int) -> int:
         """How many places after one accelerator the other one is; -1 if a node is none."""
-        ends = self._place.get(a), self._place.get(b)
-        return -1 if None in ends else (ends[1] - ends[0]) % len(self._place)
+        if a not in self._place or b not in self._place:
+            return -1
+        return (self._place[b] - self._place[a]) % len(self._place)
 
     def _spread(self, distance: int) -> None:
-        """Choose the routes of all pairs at a distance, in the order of accelerators: those of the next lane."""
+        """Choose the routes of all pairs at a distance for the next lane: first in the order of accelerators, then in
+        other orders, so that the lanes of one pair differ, too."""
         nodes, byte_s = [*self._place], 1 / self._topology.bandwidth
-        busy_s, several = self._busy_s.get(distance, byte_s.copy()), False
-        for k, a in enumerate(nodes):
-            b = nodes[(k + distance) % len(nodes)]
+        lanes, several = self._lanes.get(distance, []), False
+        busy_s = lanes[-1].copy() if lanes else byte_s.copy()
+        order = np.random.default_rng(len(lanes)).permutation(len(nodes)) if lanes else np.arange(len(nodes))
+        for k in order.tolist():
+            a, b = nodes[k], nodes[(k + distance) % len(nodes)]
             if (a, b) in self._direct:
                 self._found.setdefault((a, b), []).append(self._links(a, b))
                 continue
@@ -122,7 +127,7 @@ class Ways:
             self._found.setdefault((a, b), []).append(found)
             busy_s[found] += byte_s[found]
         if several:
-            self._busy_s[distance] = busy_s
+            self._lanes[distance] = [*lanes, busy_s]
 
     def _equal(self, a: int, b: int) -> list[tuple[int, Int64, int]]:
         """The quickest routes from one accelerator to another, of these those of fewest links: the first link, those

@@ -16,11 +16,12 @@ began when its data is there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import product
 from math import inf, prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -116,15 +117,24 @@ def _steps(request: Request) -> float:
     return RANK_STEPS * len(first.ranks) + each * request.deliveries
 
 
+class _Estimate(NamedTuple):
+    """When an algorithm ends, seconds, about: in turn, with all that a pair sends on one way; and if what can go
+    equally quick ways is divided among them, as where the data is in slices."""
+
+    in_turn_s: float
+    divided_s: float
+    algorithm: Algorithm
+
+
 @lru_cache(maxsize=1)
-def _estimated(topology: Topology, c: Collective) -> list[tuple[float, Algorithm]]:
-    """The algorithms that serve a collective and when each ends, seconds, about; the soonest first."""
+def _estimated(topology: Topology, c: Collective) -> list[_Estimate]:
+    """The algorithms that serve a collective; the soonest first."""
     ways = ways_of(topology)
     algorithms = list(_algorithms(topology, c, ways))
     coarse = [a for a in algorithms if _blocks(a, c) * c.chunk_count <= c.piece_bytes.min() * len(c.piece_bytes)]
     estimate = _when_ready_s if c.traits.rooted else _in_turn_s
-    ends = [(estimate(algorithm, topology, c, ways), algorithm) for algorithm in coarse or algorithms]
-    return sorted(ends, key=lambda end: end[0])
+    ends = [_Estimate(*estimate(algorithm, topology, c, ways), algorithm) for algorithm in coarse or algorithms]
+    return sorted(ends, key=lambda end: end.in_turn_s)
 
 
 def _least_s(request: Request) -> float:
@@ -132,7 +142,7 @@ def _least_s(request: Request) -> float:
     among neighbours, and on grids with relays or with unlike links along a dimension."""
     topology, (c,) = request.topology, request.workload.collectives
     estimated = _estimated(topology, c)
-    least_s = OVERLAP_GAINS * estimated[0][0] if estimated else inf
+    least_s = OVERLAP_GAINS * min((each.divided_s for each in estimated), default=inf)
     if not _goes_to_neighbours(topology, c):
         return least_s
     both = None if c.traits.pieces == "pair" else product_with_relays(topology, c.ranks)
@@ -168,9 +178,11 @@ def hierarchical(request: Request) -> Plan:
         algorithm it follows.
     """
     (c,) = request.workload.collectives
-    ways, soonest = ways_of(request.topology), [algorithm for _, algorithm in _estimated(request.topology, c)]
+    ways, estimated = ways_of(request.topology), _estimated(request.topology, c)
+    soonest = [each.algorithm for each in estimated]
+    divided = [each.algorithm for each in sorted(estimated, key=lambda each: each.divided_s)]
     plans = [_in_turn(soonest[0], request, ways)] if soonest else []
-    plans += overlaps(request, ways, soonest[:OVERLAPPED], completion_s(plans[0]) if plans else inf)
+    plans += overlaps(request, ways, divided[:OVERLAPPED], completion_s(plans[0]) if plans else inf)
     if soonest and completion_s(plans[-1]) > DECIDED * completion_s(plans[0]):
         plans += [_in_turn(algorithm, request, ways) for algorithm in soonest[1:PLANNED]]
     if not plans:
@@ -190,21 +202,23 @@ def _blocks(algorithm: Algorithm, c: Collective) -> int:
     return algorithm.blocks(c.kind, len(c.ranks), int(c.piece_bytes.max()))
 
 
-def _in_turn_s(algorithm: Algorithm, topology: Topology, c: Collective, ways: Ways) -> float:
-    """Seconds that an algorithm takes if each step begins when the one before it has ended, in a message a pair."""
-    total_s = 0.0
-    for _, routes, each_s, _ in _messages(algorithm, topology, c, ways):
-        total_s += float(np.bincount(routes.values, each_s).max() + topology.route_latency_s(routes).max())
-    return total_s
+def _in_turn_s(algorithm: Algorithm, topology: Topology, c: Collective, ways: Ways) -> tuple[float, float]:
+    """Seconds that an algorithm takes if each step begins when the one before it has ended, in a message a pair; and if
+    each message is divided among equally quick ways."""
+    total_s = np.zeros(2)
+    for _, lanes, each_s, _ in _messages(algorithm, topology, c, ways):
+        busy_s = np.stack([np.bincount(routes.values, each_s(routes), topology.link_count) for routes in lanes])
+        total_s += (busy_s[0].max(), busy_s.mean(axis=0).max()) + topology.route_latency_s(lanes[0]).max()
+    return float(total_s[0]), float(total_s[1])
 
 
-def _when_ready_s(algorithm: Algorithm, topology: Topology, c: Collective, ways: Ways) -> float:
+def _when_ready_s(algorithm: Algorithm, topology: Topology, c: Collective, ways: Ways) -> tuple[float, float]:
     """Seconds that an algorithm takes if each message begins when its blocks are there and earlier steps have left its
-    links; all messages of a step that share a link end together there."""
+    links, twice: it is never divided. All messages of a step that share a link end together there."""
     come_s = np.zeros((_blocks(algorithm, c), len(algorithm.nodes(c.ranks))))
     free_s = np.zeros(topology.link_count)
-    for step, routes, each_s, of in _messages(algorithm, topology, c, ways):
-        ready_s, link = np.zeros(routes.rows), routes.values
+    for step, (routes, *_), takes_s, of in _messages(algorithm, topology, c, ways):
+        ready_s, link, each_s = np.zeros(routes.rows), routes.values, takes_s(routes)
         np.maximum.at(ready_s, of, come_s[step.block, step.src])
         first_s = np.full(topology.link_count, np.inf)
         np.minimum.at(first_s, link, ready_s[routes.owners])
@@ -213,24 +227,30 @@ def _when_ready_s(algorithm: Algorithm, topology: Topology, c: Collective, ways:
         np.maximum.at(free_s, link, ready_s[routes.owners] + each_s)
         end_s = np.maximum.reduceat(free_s[link], routes.offsets[:-1]) + topology.route_latency_s(routes)
         np.maximum.at(come_s, (step.block, step.dst), end_s[of])
-    return float(come_s.max())
+    return float(come_s.max()), float(come_s.max())
 
 
 def _messages(
     algorithm: Algorithm, topology: Topology, c: Collective, ways: Ways
-) -> Iterator[tuple[Step, Ragged, Float64, Int64]]:
-    """Each step of an algorithm, the ways of its messages, the seconds that these take on every link of their ways, and
-    the message of each row."""
+) -> Iterator[tuple[Step, list[Ragged], Callable[[Ragged], Float64], Int64]]:
+    """Each step of an algorithm, the ways of its messages in each lane, the seconds that these take on every link of
+    such ways, and the message of each row."""
     n, piece, nodes = len(c.ranks), int(c.piece_bytes.max()), algorithm.nodes(c.ranks)
     block_bytes = piece / _blocks(algorithm, c)
     for step in algorithm.steps(c.kind, n, piece, max(c.root, 0)):
         if algorithm.at_once:
             routes, blocks, of = sent(step, nodes, ways.to_all)
+            lanes = [routes]
         else:
             pairs, of, blocks = np.unique(step.src * len(nodes) + step.dst, return_inverse=True, return_counts=True)
-            routes = Ragged.of(ways.between(nodes[np.stack(np.divmod(pairs, len(nodes)), axis=1)]))
-        bytes_s = blocks[routes.owners] * block_bytes / topology.bandwidth[routes.values]
-        yield step, routes, topology.message_s[routes.values] + bytes_s, of
+            lanes = ways.lanes(nodes[np.stack(np.divmod(pairs, len(nodes)), axis=1)])
+
+        def takes_s(routes: Ragged, blocks: Int64 = blocks) -> Float64:
+            bytes_s = blocks[routes.owners] * block_bytes / topology.bandwidth[routes.values]
+            busy_s: Float64 = topology.message_s[routes.values] + bytes_s
+            return busy_s
+
+        yield step, lanes, takes_s, of
 
 
 def _algorithms(topology: Topology, c: Collective, ways: Ways) -> Iterator[Algorithm]:

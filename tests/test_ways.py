@@ -1,0 +1,103 @@
+"""Ways through switches: which of the equally quick ones pairs of ranks take."""
+
+from collections import Counter
+from itertools import product
+
+import numpy as np
+import pytest
+
+from stretto.bounds import bounds
+from stretto.model.collective import Workload, make_collective
+from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
+from stretto.planners import run_planner
+from stretto.schedule.routes import routes_from
+from stretto.schedule.ways import MOST_LANES, Ways
+from stretto.simulate import simulate
+from stretto.topologies import load_topology
+from stretto.verify import verify
+
+SPINES = (2.0, 1.0, 1.0)
+"""GB/s from a leaf to each spine."""
+
+
+def fabric(leaves: int = 2, ranks: int = 4, message_s: float = 0.0, widths=SPINES):
+    """Leaves of ranks of 1 GB/s, under three spines of which one is twice as wide."""
+    count = leaves * ranks
+    rows = [(v, count + v // ranks, 1e9, 1e-6) for v in range(count)]
+    rows += [(count + leaf, count + leaves + s, widths[s] * 1e9, 1e-6) for leaf in range(leaves) for s in range(3)]
+    kinds = [ACCELERATOR] * count + [SWITCH] * (leaves + 3)
+    both = [*rows, *((b, a, *rest) for a, b, *rest in rows)]
+    return make_topology("fabric", kinds, both, message_s=[message_s] * len(both))
+
+
+def spines(net, routes):
+    """How many routes pass each spine."""
+    return Counter(net.names[net.dst[route[1]]] for route in routes)
+
+
+def test_ranks_that_send_at_a_time_take_spines_by_their_widths():
+    net = fabric()
+    routes = Ways(net).between(np.array([(v, v + 4) for v in range(4)]))
+    assert sorted(spines(net, routes).values()) == [1, 1, 2]
+    busiest_s = np.bincount(np.concatenate(routes), minlength=net.link_count) / net.bandwidth
+    assert busiest_s.max() == pytest.approx(1e-9)  # no more than a rank's own link
+
+
+def test_lanes_divide_what_one_pair_sends_by_widths():
+    net = fabric(ranks=1)
+    lanes = Ways(net).lanes(np.array([(0, 1)]))
+    assert len(lanes) == MOST_LANES
+    assert sorted(spines(net, [lane[0] for lane in lanes]).values()) == [2, 2, 4]
+
+
+@pytest.mark.parametrize("spec", ["star:6", "ring:5", "h100:2"])
+def test_there_is_one_lane_where_there_is_one_way(spec):
+    net = load_topology(spec)
+    ways = Ways(net)
+    pairs = np.array([(0, 1), (1, 2), (1, 0)])
+    assert len(ways.lanes(pairs)) == 1 and not ways.are_several
+
+
+@pytest.mark.parametrize("spec", ["fattree:4", "h100:4?pod=2&spines=2", "amd:2", "dgx2:2"])
+def test_every_way_is_a_quickest_one(spec):
+    net = load_topology(spec)
+    ways, ranks = Ways(net), net.accelerators.tolist()
+    for a in ranks[::3]:
+        quickest = routes_from(net, a, metric="latency")
+        for b, lane in product(ranks, (0, 3)):
+            if a == b:
+                continue
+            way = ways.one(a, b, lane)
+            assert ways.join(a, b) == bool(way) == (b in quickest.length)
+            if not way:
+                continue
+            assert net.src[way[0]] == a and net.dst[way[-1]] == b and (net.dst[way[:-1]] == net.src[way[1:]]).all()
+            assert net.latency_s[way].sum() == pytest.approx(quickest.length[b])
+            assert len(way) == len(quickest.links_to(b))
+
+
+def test_ways_are_the_same_in_whatever_order_pairs_are_asked_for():
+    net = load_topology("fattree:4")
+    pairs = np.array([(a, b) for a in range(16) for b in range(16) if a != b])
+    ways, turned = Ways(net), Ways(net)
+    assert ways.between(pairs) == turned.between(pairs[::-1])[::-1]
+
+
+@pytest.mark.parametrize("kind", ["allgather", "reducescatter", "allreduce"])
+def test_slices_take_several_spines_where_none_is_as_wide_as_a_rank(kind):
+    net = fabric(leaves=4, ranks=1, message_s=1e-5, widths=(0.33, 0.33, 0.33))
+    work = Workload((make_collective(kind, net, 64_000_000),))
+    plan = run_planner("hierarchical", net, work)
+    assert verify(plan).ok
+    routes = (plan.route[k].tolist() for k in range(plan.transfer_count))
+    assert len(spines(net, [route for route in routes if len(route) == 4])) == 3
+    assert simulate(plan).completion_s < 1.1 * bounds(net, work)[0].seconds
+
+
+@pytest.mark.parametrize("kind", ["allgather", "allreduce", "alltoall"])
+def test_a_fat_tree_is_as_good_as_one_switch_of_its_width(kind):
+    """All pairs over the first of equally quick routes took 1.7 to 3.2 times the bound."""
+    net = load_topology("fattree:4?message=2us")
+    work = Workload((make_collective(kind, net, 64_000_000),))
+    plan = run_planner("hierarchical", net, work)
+    assert simulate(plan).completion_s < 1.02 * bounds(net, work)[0].seconds
