@@ -55,7 +55,7 @@ def test_there_is_one_lane_where_there_is_one_way(spec):
     net = load_topology(spec)
     ways = Ways(net)
     pairs = np.array([(0, 1), (1, 2), (1, 0)])
-    assert len(ways.lanes(pairs)) == 1 and not ways.are_several
+    assert len(ways.lanes(pairs)) == 1 and not ways.are_several(pairs)
 
 
 @pytest.mark.parametrize("spec", ["fattree:4", "h100:4?pod=2&spines=2", "amd:2", "dgx2:2"])

@@ -47,16 +47,16 @@ class Ways:
         return [self.one(a, b, lane) for a, b in pairs.tolist()]
 
     def lanes(self, pairs: Int32 | Int64) -> list[Ragged]:
-        """The links for each pair, for each of some lanes; of one lane if no pair has several ways."""
-        lanes = [Ragged.of(self.between(pairs))]
-        if self.are_several:
-            lanes += [Ragged.of(self.between(pairs, lane)) for lane in range(1, MOST_LANES)]
-        return lanes
+        """The links for each pair, for each of some lanes; of one lane if there are not several ways."""
+        count = MOST_LANES if self.are_several(pairs) else 1
+        return [Ragged.of(self.between(pairs, lane)) for lane in range(count)]
 
-    @property
-    def are_several(self) -> bool:
-        """Whether there are several ways between two of the nodes of which any was asked for."""
-        return bool(self._lanes)
+    def are_several(self, pairs: Int32 | Int64) -> bool:
+        """Whether at the distance of any pair there are several equally quick ways."""
+        self.between(pairs)
+        place = self._places[pairs]
+        distances = np.unique((place[:, 1] - place[:, 0])[(place >= 0).all(axis=1)] % max(len(self._place), 1))
+        return any(distance in self._lanes for distance in distances.tolist())
 
     def join(self, a: int, b: int) -> bool:
         """Whether there is a way from one node to another."""
@@ -66,7 +66,7 @@ class Ways:
         """The links from one node to another, [] if none."""
         found = self._found.setdefault((a, b), [])
         if not found:
-            if (a, b) in self._direct or self._distance(a, b) < 0:
+            if (a, b) in self._direct or self._distance(a, b) <= 0:
                 found.append(self._links(a, b))
             else:
                 self._spread(self._distance(a, b))
@@ -84,6 +84,12 @@ class Ways:
     def _place(self) -> dict[int, int]:
         return {v: k for k, v in enumerate(self._topology.accelerators.tolist())}
 
+    @cached_property
+    def _places(self) -> Int64:
+        places = np.full(self._topology.node_count, -1)
+        places[self._topology.accelerators] = np.arange(len(self._place))
+        return places
+
     def _links(self, a: int, b: int) -> list[int]:
         """The link that joins two nodes, or of equally quick routes the first one."""
         if (a, b) in self._direct:
@@ -96,7 +102,7 @@ class Ways:
         return self._from[a]
 
     def _distance(self, a: int, b: int) -> int:
-        """How many places after one accelerator the other one is; -1 if a node is none."""
+        """How many places after one accelerator the other one is: 0 if they are the same, -1 if a node is none."""
         if a not in self._place or b not in self._place:
             return -1
         return (self._place[b] - self._place[a]) % len(self._place)

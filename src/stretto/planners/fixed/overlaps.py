@@ -64,9 +64,11 @@ def _candidates(topology: Topology, c: Collective, algorithms: Sequence[Algorith
         nodes = algorithm.nodes(c.ranks)
         steps = algorithm.steps(c.kind, len(c.ranks), int(c.piece_bytes.max()))
         if topology.store_and_forward[nodes].all() and not algorithm.at_once:
-            for phase in dict.fromkeys(_phases(steps, label[nodes]) for label in labels):
-                if max(phase) > 0 or ways.are_several:
-                    yield Candidate(algorithm, np.array(phase), np.zeros(len(phase), dtype=np.bool_))
+            phases = [phase for label in labels if max(phase := _phases(steps, label[nodes])) > 0]
+            if not phases and ways.are_several(_pairs(steps, nodes)):
+                phases = [(0,) * len(steps)]  # slices overlap that go different ways
+            for phase in dict.fromkeys(phases):
+                yield Candidate(algorithm, np.array(phase), np.zeros(len(phase), dtype=np.bool_))
     if c.traits.rooted or not topology.store_and_forward[c.ranks].all():
         return
     moves = [
@@ -136,6 +138,13 @@ def _among_neighbours(topology: Topology, c: Collective) -> Iterator[Candidate]:
         lines, _ = lines_of(topology, product, nodes)
         relays = tuple(nodes[len(c.ranks) :].tolist())
         yield from spread_in_turn(product, c.kind, relays, lines, block_bytes, MOST_SENT)
+
+
+def _pairs(steps: Sequence[Step], nodes: Int32) -> Int64:
+    """int64[pairs, 2], the nodes that send in any step and those that they send to."""
+    sent = np.unique(np.concatenate([step.src * len(nodes) + step.dst for step in steps]))
+    pairs: Int64 = nodes[np.stack(np.divmod(sent, len(nodes)), axis=1)].astype(np.int64)
+    return pairs
 
 
 def _phases(steps: Sequence[Step], server: Int64) -> tuple[int, ...]:
