@@ -42,6 +42,7 @@ Several collectives are also bounded together, by flow and by parts (``together`
 The other files: ``model`` has the class of a bound, ``check`` recomputes bounds from their certificates. ``trees`` says
 how fast AllReduce can be by trees, ``upgrade`` which link is worth widening. ``telling`` counts the ranks that messages
 tell in some time, ``feeding`` what one node must send into several servers, and ``backlog`` what these lack of it.
+``direct`` says what pairs of ranks cost that have messages of their own, or data that is stored on the way.
 ``gathering`` asks when few messages can have brought what ranks and servers want, ``late`` when they have what leaves
 servers late, and ``gathering_places`` and ``kernel_gathering`` compute it.
 ``concurrent`` and ``kernel_concurrent`` find paths for data that is not copied.
@@ -64,6 +65,7 @@ from .concurrent import ConcurrentFlow, concurrent_flow
 from .copies import Copies, copies_bound
 from .covers import Covers, covers_bound
 from .cuts import cut_bounds, turned_cut_bounds
+from .direct import direct_bound
 from .exact import Bottleneck, bottleneck
 from .gathering import gathering_bound
 from .growth import growth_bound, growth_of_copies
@@ -172,7 +174,8 @@ def _bounds(
     stored = storing_bound(given.at_best, workload, known_s) if chunk_bytes is None else None
     best |= {stored.kind: stored} if stored is not None else {}
     if not given.changes:
-        for growth in (growth_bound(given, workload, known_s), growth_of_copies(given, workload, known_s)):
+        growths = growth_bound(given, workload, known_s), growth_of_copies(given, workload, known_s)
+        for growth in (*growths, direct_bound(given, workload) if chunk_bytes is None else None):
             if growth is not None and (growth.kind not in best or growth.seconds > best[growth.kind].seconds):
                 best[growth.kind] = growth
         known_s = max((bound.seconds for bound in best.values()), default=0.0)

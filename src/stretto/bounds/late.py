@@ -152,14 +152,14 @@ def levels_of(topology: Topology, ranks: Int32, holds: Bool) -> list[list[Source
         holds: bool[ranks], which hold something or contribute.
     """
     stores = np.flatnonzero(topology.store_and_forward)
-    reached = _reached(topology, stores)
+    others = reached(topology, stores)
     found: dict[bytes, list[Source]] = {}
     for groups in clusters(topology):
         level = []
         for group in groups:
             nodes = np.isin(np.arange(topology.node_count), group)
             own = nodes[stores]
-            exits = np.flatnonzero(own & (reached & ~own).any(axis=1))
+            exits = np.flatnonzero(own & (others & ~own).any(axis=1))
             inside = holds & nodes[ranks]
             if inside.any() and len(exits):
                 level.append(Source(nodes, own, inside, exits, 0.0, int(inside.sum())))
@@ -191,7 +191,7 @@ def _waiting(source: Source, places: Places, within: Bool, end_s: float) -> Sour
     return source._replace(since_s=(first - 1) * step_s, late=every - round(heard[first - 1]))
 
 
-def _reached(topology: Topology, stores: Int64) -> Bool:
+def reached(topology: Topology, stores: Int64) -> Bool:
     """bool[nodes that store, nodes that store]: whether a message leads from one to the other, or it is the same."""
     passing = topology.with_links(~topology.store_and_forward[topology.dst])
     at = np.eye(topology.node_count, dtype=np.bool_)[stores]
