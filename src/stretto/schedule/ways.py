@@ -21,11 +21,14 @@ from .routes import Routes, routes_from
 MOST_EQUAL = 64
 """Equally quick routes between two switches that are looked at, at most."""
 
-MOST_LANES = 8
+MOST_LANES = 4
 """Lanes that are told apart, at most."""
 
 NEAR = 1e-9
 """Relative difference of latencies up to which routes are equally quick: their sums are rounded."""
+
+_Equal = tuple[int, Int64, int]
+"""Routes that have their first and last links in common: these, and int64[routes, links], those between."""
 
 
 class Ways:
@@ -37,8 +40,9 @@ class Ways:
             ends: i for i, ends in enumerate(zip(topology.src.tolist(), topology.dst.tolist(), strict=True))
         }
         self._from: dict[int, Routes] = {}
-        self._between_passing: dict[tuple[int, int], Int64] = {}
+        self._between_passing: dict[tuple[int, int], tuple[float, Int64]] = {}
         self._found: dict[tuple[int, int], list[list[int]]] = {}  # for each lane
+        self._known: dict[bytes, list[Ragged]] = {}  # lanes that were asked for
         self._lanes: dict[int, list[Float64]] = {}
         """For each distance with several ways, after each lane how busy each link is if one more pair sends a byte."""
 
@@ -48,8 +52,12 @@ class Ways:
 
     def lanes(self, pairs: Int32 | Int64) -> list[Ragged]:
         """The links for each pair, for each of some lanes; of one lane if there are not several ways."""
-        count = MOST_LANES if self.are_several(pairs) else 1
-        return [Ragged.of(self.between(pairs, lane)) for lane in range(count)]
+        if not self.are_several(pairs):
+            return [Ragged.of(self.between(pairs))]
+        key = pairs.tobytes()
+        if key not in self._known:
+            self._known[key] = [Ragged.of(self.between(pairs, lane)) for lane in range(MOST_LANES)]
+        return self._known[key]
 
     def are_several(self, pairs: Int32 | Int64) -> bool:
         """Whether at the distance of any pair there are several equally quick ways."""
@@ -58,9 +66,15 @@ class Ways:
         distances = np.unique((place[:, 1] - place[:, 0])[(place >= 0).all(axis=1)] % max(len(self._place), 1))
         return any(distance in self._lanes for distance in distances.tolist())
 
+    def first(self, pairs: Int32 | Int64) -> list[list[int]]:
+        """The same, but where several routes are equally quick always the first of them."""
+        return [self._links(a, b) for a, b in pairs.tolist()]
+
     def join(self, a: int, b: int) -> bool:
         """Whether there is a way from one node to another."""
-        return (a, b) in self._direct or bool(self._routes_from(a).links_to(b))
+        if (a, b) in self._direct or a == b or a not in self._place:
+            return bool(self._links(a, b))
+        return any(b in self._routes_from(u).length for _, u, _ in self._ends[0][a])
 
     def one(self, a: int, b: int, lane: int = 0) -> list[int]:
         """The links from one node to another, [] if none."""
@@ -91,9 +105,11 @@ class Ways:
         return places
 
     def _links(self, a: int, b: int) -> list[int]:
-        """The link that joins two nodes, or of equally quick routes the first one."""
+        """The link that joins two nodes, or of equally quick routes the first one by the numbers of its links."""
         if (a, b) in self._direct:
             return [self._direct[a, b]]
+        if self._distance(a, b) > 0:
+            return min(([e, *routes[0].tolist(), f] for e, routes, f in self._equal(a, b)), default=[])
         return self._routes_from(a).links_to(b)
 
     def _routes_from(self, a: int) -> Routes:
@@ -110,50 +126,49 @@ class Ways:
     def _spread(self, distance: int) -> None:
         """Choose the routes of all pairs at a distance for the next lane: first in the order of accelerators, then in
         other orders, so that the lanes of one pair differ, too."""
-        nodes, byte_s = [*self._place], 1 / self._topology.bandwidth
-        lanes, several = self._lanes.get(distance, []), False
+        nodes, lanes = [*self._place], self._lanes.get(distance, [])
+        equal = [self._equal(a, nodes[(k + distance) % len(nodes)]) for k, a in enumerate(nodes)]
+        several = any(sum(len(routes) for _, routes, _ in each) > 1 for each in equal)
+        byte_s = 1 / self._topology.bandwidth
         busy_s = lanes[-1].copy() if lanes else byte_s.copy()
         order = np.random.default_rng(len(lanes)).permutation(len(nodes)) if lanes else np.arange(len(nodes))
         for k in order.tolist():
             a, b = nodes[k], nodes[(k + distance) % len(nodes)]
-            if (a, b) in self._direct:
-                self._found.setdefault((a, b), []).append(self._links(a, b))
-                continue
-            best, found, equal = (np.inf, np.inf), list[int](), self._equal(a, b)
-            several |= sum(len(routes) for _, routes, _ in equal) > 1
-            for e, routes, f in equal:
-                least, which = (busy_s[[e, f]].max(), 0.0), 0
-                if len(routes) > 1:
-                    each_s = busy_s[routes]
-                    most_s, sum_s = each_s.max(axis=1), each_s.sum(axis=1)
-                    which = int(np.where(most_s <= most_s.min() * (1 + NEAR), sum_s, np.inf).argmin())
-                    least = max(least[0], most_s[which]), sum_s[which]
-                if not found or least < best:
-                    best, found = least, [e, *routes[which].tolist(), f]
+            found = self._links(a, b) if (a, b) in self._direct or not several else _least_busy(equal[k], busy_s)
             self._found.setdefault((a, b), []).append(found)
-            busy_s[found] += byte_s[found]
+            if several:
+                busy_s[found] += byte_s[found]
         if several:
             self._lanes[distance] = [*lanes, busy_s]
 
-    def _equal(self, a: int, b: int) -> list[tuple[int, Int64, int]]:
-        """The quickest routes from one accelerator to another, of these those of fewest links: the first link, those
-        between, int64[routes, links], and the last one."""
-        topology, found = self._topology, list[tuple[float, tuple[int, Int64, int]]]()
-        latency_s, passed = topology.latency_s, topology.transit
-        for e in topology.out_links[a].tolist():
-            for f in topology.in_links[b].tolist():
-                u, v = int(topology.dst[e]), int(topology.src[f])
-                if passed[u] and passed[v] and len(routes := self._passing(u, v)):
-                    takes_s = float(latency_s[e] + latency_s[f]) + self._routes_from(u).length[v]
-                    found.append((takes_s, (e, routes, f)))
+    def _equal(self, a: int, b: int) -> list[_Equal]:
+        """The quickest routes from one accelerator to another, of these those of fewest links."""
+        found = list[tuple[float, _Equal]]()
+        for e, u, leaves_s in self._ends[0][a]:
+            for f, v, comes_s in self._ends[1][b]:
+                takes_s, routes = self._passing(u, v)
+                if len(routes):
+                    found.append((leaves_s + takes_s + comes_s, (e, routes, f)))
         if len(found) > 1:
             least_s = min(takes_s for takes_s, _ in found) * (1 + NEAR)
             fewest = min(routes.shape[1] for takes_s, (_, routes, _) in found if takes_s <= least_s)
             found = [each for each in found if each[0] <= least_s and each[1][1].shape[1] == fewest]
         return [routes for _, routes in found]
 
-    def _passing(self, a: int, b: int) -> Int64:
-        """int64[routes, links], the same between two nodes that routes may pass through."""
+    @cached_property
+    def _ends(self) -> tuple[list[list[tuple[int, int, float]]], ...]:
+        """For each node the links out of it, and then into it, whose other ends routes may pass; these; and latencies."""
+        topology, latency_s = self._topology, self._topology.latency_s.tolist()
+        ends = []
+        for links, others in ((topology.out_links, topology.dst), (topology.in_links, topology.src)):
+            other, passed = others.tolist(), topology.transit[others].tolist()
+            each = (links[v].tolist() for v in range(topology.node_count))
+            ends.append([[(e, other[e], latency_s[e]) for e in own if passed[e]] for own in each])
+        return tuple(ends)
+
+    def _passing(self, a: int, b: int) -> tuple[float, Int64]:
+        """What it takes between two nodes that routes may pass through, seconds; and int64[routes, links], the quickest
+        routes, of these those of fewest links, by the numbers of their links."""
         if (a, b) not in self._between_passing:
             topology, known = self._topology, self._routes_from(a)
             found, partial = list[tuple[int, ...]](), [(b, tuple[int, ...]())] if b in known.length else []
@@ -170,8 +185,27 @@ class Ways:
                     fewest = len(known.links.get(before, ())) + 1 == len(known.links[node])
                     if fewest and come_s <= known.length[node] * (1 + NEAR):
                         partial.append((before, (e, *links)))
-            self._between_passing[a, b] = np.array(found, dtype=np.int64) if found else np.zeros((0, 0), dtype=np.int64)
+            routes = np.array(sorted(found), dtype=np.int64) if found else np.zeros((0, 0), dtype=np.int64)
+            self._between_passing[a, b] = known.length.get(b, np.inf), routes
         return self._between_passing[a, b]
+
+
+def _least_busy(equal: list[_Equal], busy_s: Float64) -> list[int]:
+    """The route whose busiest link is busy the least, of these the one whose links are together; the first of several.
+
+    Args:
+        busy_s: float64[links].
+    """
+    best, found = (np.inf, np.inf), list[int]()
+    for e, routes, f in equal:
+        each_s = busy_s[routes]
+        ends_s = float(busy_s[e]), float(busy_s[f])
+        most_s, sum_s = each_s.max(axis=1, initial=max(ends_s)), each_s.sum(axis=1)
+        which = int(np.where(most_s <= most_s.min() * (1 + NEAR), sum_s, np.inf).argmin())
+        busy = float(most_s[which]), float(sum_s[which]) + sum(ends_s)
+        if not found or busy < best:
+            best, found = busy, [e, *routes[which].tolist(), f]
+    return found
 
 
 @lru_cache(1)

@@ -24,7 +24,7 @@ class Hop(NamedTuple):
     @classmethod
     def of(cls, line: Int32, topology: Topology, ways: Ways) -> Hop:
         pairs = np.stack((np.repeat(line[:1], len(line) - 1), line[1:]), axis=1)
-        routes = Ragged.of([way for way in ways.between(pairs) if way])
+        routes = Ragged.of([way for way in ways.first(pairs) if way])
         slowest = topology.bandwidth[routes.values].min(initial=np.inf)
         return cls(
             float(topology.route_latency_s(routes).max(initial=0.0)),
