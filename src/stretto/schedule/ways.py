@@ -157,7 +157,7 @@ class Ways:
 
     @cached_property
     def _ends(self) -> tuple[list[list[tuple[int, int, float]]], ...]:
-        """For each node the links out of it, and then into it, whose other ends routes may pass; these; and latencies."""
+        """For each node the links out of it, and then into it, to nodes that routes may pass; these; and latencies."""
         topology, latency_s = self._topology, self._topology.latency_s.tolist()
         ends = []
         for links, others in ((topology.out_links, topology.dst), (topology.in_links, topology.src)):
