@@ -7,6 +7,7 @@ import pytest
 
 from stretto.bounds import bounds
 from stretto.bounds.direct import direct_bound
+from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
 from stretto.planners import run_planner
 from stretto.simulate import simulate
@@ -83,6 +84,15 @@ def test_no_plan_of_a_random_network_beats_it(seed, copies):
             request = work(net, size, ranks=ranks)
             completion_s = simulate(run_planner("auto", net, request, effort="0.05")).completion_s
             assert direct_bound(net, request).seconds <= completion_s * (1 + 1e-9)
+
+
+def test_nothing_is_said_where_several_hold_or_want_a_piece():
+    """As of what is left of an AllToAll on the way."""
+    net = load_topology("star:4?message=20us")
+    (c,) = work(net, 1000).collectives
+    for name in ("holders", "wanted"):
+        both = Ragged.of([sorted({*each.tolist(), 0}) for each in (getattr(c, name)[k] for k in range(16))])
+        assert direct_bound(net, Workload((replace(c, **{name: both}),))) is None
 
 
 def test_nothing_is_said_of_other_collectives_and_where_messages_are_free():

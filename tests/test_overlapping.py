@@ -8,6 +8,7 @@ import pytest
 from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
 from stretto.model.messages import message_count
+from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
 from stretto.planners import run_planner
 from stretto.planners.fixed.overlaps import _candidates
 from stretto.schedule.job_loads import MOST_LINKS, JobLoads, Loads, _decisive
@@ -45,11 +46,20 @@ def test_every_job_of_a_slice_is_one_message_from_each_rank(kind):
     assert message_count(plan) == 32 * len(overlap.start_s) < plan.transfer_count
 
 
+def three_spines():
+    """Four ranks, each under a leaf of its own, with a link of a third of its width to each of three spines."""
+    rows = [(v, 4 + v, 1e9, 1e-6) for v in range(4)]
+    rows += [(4 + leaf, 8 + spine, 0.33e9, 1e-6) for leaf in range(4) for spine in range(3)]
+    both = [*rows, *((b, a, *rest) for a, b, *rest in rows)]
+    return make_topology("spines", [ACCELERATOR] * 4 + [SWITCH] * 7, both, message_s=[1e-5] * len(both))
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_schedule_ends_before_what_its_algorithm_needs_at_least(kind):
-    net = load_topology(RAILS)
-    _, workload, candidates, ways = found(RAILS, kind, 16_000_000)
-    (c,) = workload.collectives
+@pytest.mark.parametrize("net", [load_topology(RAILS), three_spines()], ids=["rails", "spines"])
+def test_no_schedule_ends_before_what_its_algorithm_needs_at_least(net, kind):
+    c, ways = make_collective(kind, net, 16_000_000), Ways(net)
+    candidates = list(_candidates(net, c, [], ways))
+    assert candidates
     for candidate in candidates:
         case = JobLoads.of(net, candidate, c, ways)
         for waves in (1, case.waves.count):

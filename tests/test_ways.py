@@ -87,6 +87,40 @@ def test_ways_are_the_same_in_whatever_order_pairs_are_asked_for():
     assert ways.between(pairs) == turned.between(pairs[::-1])[::-1]
 
 
+def mesh_fabric():
+    """Two servers of four ranks, all joined inside, and each under a leaf of its server below two spines."""
+    inside = [(4 * s + i, 4 * s + j, 5e9, 1e-6) for s in range(2) for i in range(4) for j in range(i)]
+    above = [(v, 8 + v // 4, 1e9, 1e-6) for v in range(8)]
+    above += [(8 + leaf, 10 + spine, 1e9, 1e-6) for leaf in range(2) for spine in range(2)]
+    rows = [*inside, *above]
+    both = [*rows, *((b, a, *rest) for a, b, *rest in rows)]
+    return make_topology("mesh", [ACCELERATOR] * 8 + [SWITCH] * 4, both, message_s=[2e-6] * len(both))
+
+
+def test_a_plan_does_not_depend_on_what_was_planned_before():
+    """Ranks 0 and 1 are joined; 3 and 4, at the same distance, have two ways."""
+    fresh, used = mesh_fabric(), mesh_fabric()
+    ways = Ways(used)
+    assert ways.are_several(np.array([(3, 4)])) and not ways.are_several(np.array([(0, 1)]))
+    run_planner("hierarchical", used, Workload((make_collective("allreduce", used, 4_000_000),)))
+    digests = [
+        run_planner("hierarchical", net, Workload((make_collective("allreduce", net, 4_000_000, ranks=[0, 1, 2, 3]),)))
+        for net in (fresh, used)
+    ]
+    assert digests[0].digest() == digests[1].digest()
+
+
+@pytest.mark.parametrize("asked", [[(0, 1), (3, 4)], [(3, 4), (0, 1)]])
+def test_lanes_are_the_same_whichever_pair_was_asked_for_first(asked):
+    ways, others = Ways(mesh_fabric()), Ways(mesh_fabric())
+    for pair in asked:
+        ways.lanes(np.array([pair]))
+    pairs = np.array([(a, b) for a in range(8) for b in range(8) if a != b])
+    assert [lane.values.tolist() for lane in ways.lanes(pairs)] == [
+        lane.values.tolist() for lane in others.lanes(pairs)
+    ]
+
+
 @pytest.mark.parametrize("kind", ["allgather", "reducescatter", "allreduce"])
 def test_slices_take_several_spines_where_none_is_as_wide_as_a_rank(kind):
     net = fabric(leaves=4, ranks=1, message_s=1e-5, widths=(0.33, 0.33, 0.33))

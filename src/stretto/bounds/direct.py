@@ -38,7 +38,7 @@ def direct_bound(topology: Topology, workload: Workload) -> Bound | None:
     stores = topology.store_and_forward
     if topology.planes or topology.changes or not cost_at_ends(topology) or stores.sum() > MOST_NODES:
         return None
-    found = [(c.start_s + _least_s(topology, c), c) for c in workload.collectives if c.traits.pieces == "pair"]
+    found = [(c.start_s + _least_s(topology, c), c) for c in workload.collectives if _of_pairs(c)]
     if not found:
         return None
     seconds, c = max(found, key=lambda each: each[0])
@@ -46,6 +46,12 @@ def direct_bound(topology: Topology, workload: Workload) -> Bound | None:
     cost = format_time(float(topology.message_s[links].min()))
     words = f"data of {len(c.piece_bytes)} pairs, each in a message of {cost} of its own or stored on the way"
     return Bound(seconds, "messages", words, tuple(np.flatnonzero(stores).tolist()), tuple(links.tolist()))
+
+
+def _of_pairs(c: Collective) -> bool:
+    """Whether each piece goes from one rank to one other."""
+    alone = (c.holders.lengths == 1).all() and (c.wanted.lengths == 1).all()
+    return bool(c.traits.pieces == "pair" and alone and not c.reduces)
 
 
 def _least_s(topology: Topology, c: Collective) -> float:

@@ -26,7 +26,8 @@ def branching(topology: Topology, routes: Sequence[list[int]]) -> list[int] | No
         return None
     links = list(dict.fromkeys(link for route in routes for link in route))
     leaves = Counter(topology.src[links].tolist())
-    forks = [node for node, count in leaves.items() if count > 1]
+    ends = topology.dst[[route[-1] for route in routes]].tolist()
+    forks = [node for node, count in leaves.items() if count > 1 or node in ends]
     tree = len(set(topology.dst[links].tolist())) == len(links)
     return links if tree and topology.replicates[forks].all() else None
 

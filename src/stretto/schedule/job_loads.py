@@ -20,6 +20,9 @@ MOST_LINKS = 32
 """Links that list schedules of jobs heed, at most: the busiest ones, and those that are busiest in a job, with any
 number of bytes."""
 
+SLICES = (1, 2, 3, 4, 6, 8)
+"""Numbers of slices that are tried."""
+
 ROUNDING = 1e-9
 """Share by which loads of links differ that are alike but for rounding."""
 
@@ -35,8 +38,8 @@ class Candidate(NamedTuple):
     first; None: every step sends all that is there."""
 
     def least_s(self, topology: Topology, c: Collective, ways: Ways) -> float:
-        """Seconds that it takes at least, however its steps overlap, if the messages of each step are alike; else about
-        as many, and where pairs have several ways. Infinite if partners are not joined.
+        """Seconds that it takes at least, however its steps overlap; about as many where messages of a step are unlike.
+        Infinite if partners are not joined.
 
         The busiest link carries a message for each step. And what goes farthest passes all steps, but of a phase of
         direct steps only one. Where messages are unlike, the slowest ones of several steps need not follow each other.
@@ -50,12 +53,13 @@ class Candidate(NamedTuple):
         routes = lanes[0]
         if not routes.lengths.all():
             return np.inf
-        asked_s = np.zeros(topology.link_count)
-        for each in lanes:
+        asked_s = np.zeros((len(lanes), topology.link_count))
+        for lane, each in enumerate(lanes):
             link, owner = each.values, each.owners
             busy_s = (blocks > 0).sum(axis=0)[owner] * topology.message_s[link]
             busy_s += (blocks.sum(axis=0) * block_bytes)[owner] / topology.bandwidth[link]
-            asked_s += np.bincount(link, busy_s, topology.link_count) / len(lanes)
+            asked_s[lane] = np.bincount(link, busy_s, topology.link_count)
+        busiest_s = min(asked_s[np.arange(slices) % len(lanes)].mean(axis=0).max() for slices in SLICES)
         link = routes.values
         alone_s = routes.reduced(np.maximum, topology.message_s[link]) + topology.route_latency_s(routes)
         lead_s = np.where(blocks > 0, alone_s, 0.0).max(axis=1)
@@ -64,11 +68,11 @@ class Candidate(NamedTuple):
         path_s = np.zeros(int(of_phase.max()) + 1)
         np.maximum.at(path_s, of_phase[self.direct], lead_s[self.direct])
         np.add.at(path_s, of_phase[~self.direct], lead_s[~self.direct])
-        return float(max(asked_s.max(), path_s.sum()))
+        return float(max(busiest_s, path_s.sum()))
 
 
 class Loads(NamedTuple):
-    """What jobs ask of links. Links that are at most as busy as another one in every job are left out."""
+    """What jobs ask of links. Links that are at most as busy as another one in every job of every lane are left out."""
 
     message_s: Float64  # float64[lanes, jobs, links], for what messages cost
     byte_s: Float64  # float64[lanes, jobs, links], for the bytes of all data

@@ -26,7 +26,7 @@ from .best import chunk_s, surcharge
 from .cutting import GIVE_UP
 from .effort import Budget
 from .in_steps import timed_in_steps
-from .job_loads import Candidate, JobLoads, Loads
+from .job_loads import SLICES, Candidate, JobLoads, Loads
 from .moments import ends, settled
 from .scheduling_problem import COSTS, Limits
 from .waves import Jobs
@@ -37,9 +37,6 @@ MOST_TRANSFERS = 100_000
 
 MOST_JOBS = 300
 """Jobs of a list schedule in several slices, at most."""
-
-SLICES = (1, 2, 3, 4, 6, 8)
-"""Numbers of slices that are tried, one after another while the schedule gets shorter."""
 
 FEWEST_BYTES = 8
 """Bytes of a block of a slice, at least, if slices are equal: so the smallest of unlike ones has a byte, too."""
@@ -148,7 +145,7 @@ def overlapped(
 
 
 def _with_waves(case: JobLoads, waves: int, within_s: float) -> Iterator[Overlap]:
-    """Jobs of this many waves in more and more slices, until they end later."""
+    """Jobs of this many waves in more and more slices: until they end later, or all numbers if slices go other ways."""
     jobs, loads = case.joined(waves)
     last_s = np.inf
     for slices in _slices(case, loads):

@@ -43,8 +43,11 @@ class Ways:
         self._between_passing: dict[tuple[int, int], tuple[float, Int64]] = {}
         self._found: dict[tuple[int, int], list[list[int]]] = {}  # for each lane
         self._known: dict[bytes, list[Ragged]] = {}  # lanes that were asked for
-        self._lanes: dict[int, list[Float64]] = {}
-        """For each distance with several ways, after each lane how busy each link is if one more pair sends a byte."""
+        self._equals: dict[int, list[list[_Equal]]] = {}  # by distance, of each pair
+        self._busy_s: dict[
+            int, Float64
+        ] = {}  # by distance: of each link, if one more pair sends a byte, after all lanes
+        self._several: set[tuple[int, int]] = set()  # pairs with several ways
 
     def between(self, pairs: Int32 | Int64, lane: int = 0) -> list[list[int]]:
         """For each pair (src, dst) the links, [] if none."""
@@ -54,17 +57,15 @@ class Ways:
         """The links for each pair, for each of some lanes; of one lane if there are not several ways."""
         if not self.are_several(pairs):
             return [Ragged.of(self.between(pairs))]
-        key = pairs.tobytes()
+        key = pairs.astype(np.int64).tobytes()
         if key not in self._known:
             self._known[key] = [Ragged.of(self.between(pairs, lane)) for lane in range(MOST_LANES)]
         return self._known[key]
 
     def are_several(self, pairs: Int32 | Int64) -> bool:
-        """Whether at the distance of any pair there are several equally quick ways."""
+        """Whether there are several equally quick ways between two nodes that are a pair."""
         self.between(pairs)
-        place = self._places[pairs]
-        distances = np.unique((place[:, 1] - place[:, 0])[(place >= 0).all(axis=1)] % max(len(self._place), 1))
-        return any(distance in self._lanes for distance in distances.tolist())
+        return not self._several.isdisjoint(map(tuple, pairs.tolist()))
 
     def first(self, pairs: Int32 | Int64) -> list[list[int]]:
         """The same, but where several routes are equally quick always the first of them."""
@@ -84,12 +85,13 @@ class Ways:
                 found.append(self._links(a, b))
             else:
                 self._spread(self._distance(a, b))
-        while lane >= len(found) and (distance := self._distance(a, b)) in self._lanes:
-            self._spread(distance)
+        while lane >= len(found) and (a, b) in self._several:
+            self._spread(self._distance(a, b))
         return found[min(lane, len(found) - 1)]
 
     def to_all(self, node: int, others: tuple[int, ...]) -> list[list[int]]:
-        """From a node to several others: the links of one way that branches, or of a way to each of them."""
+        """From a node to several others: the links of one way that branches, or of a way to each of them. Of equally
+        quick ones it is the first."""
         ways = [self._links(node, other) for other in others]
         branches = branching(self._topology, ways)
         return ways if branches is None else [branches]
@@ -97,12 +99,6 @@ class Ways:
     @cached_property
     def _place(self) -> dict[int, int]:
         return {v: k for k, v in enumerate(self._topology.accelerators.tolist())}
-
-    @cached_property
-    def _places(self) -> Int64:
-        places = np.full(self._topology.node_count, -1)
-        places[self._topology.accelerators] = np.arange(len(self._place))
-        return places
 
     def _links(self, a: int, b: int) -> list[int]:
         """The link that joins two nodes, or of equally quick routes the first one by the numbers of its links."""
@@ -126,20 +122,21 @@ class Ways:
     def _spread(self, distance: int) -> None:
         """Choose the routes of all pairs at a distance for the next lane: first in the order of accelerators, then in
         other orders, so that the lanes of one pair differ, too."""
-        nodes, lanes = [*self._place], self._lanes.get(distance, [])
-        equal = [self._equal(a, nodes[(k + distance) % len(nodes)]) for k, a in enumerate(nodes)]
-        several = any(sum(len(routes) for _, routes, _ in each) > 1 for each in equal)
-        byte_s = 1 / self._topology.bandwidth
-        busy_s = lanes[-1].copy() if lanes else byte_s.copy()
-        order = np.random.default_rng(len(lanes)).permutation(len(nodes)) if lanes else np.arange(len(nodes))
+        nodes, byte_s = [*self._place], 1 / self._topology.bandwidth
+        pairs = [p for p in zip(nodes, nodes[distance:] + nodes[:distance], strict=True) if p not in self._direct]
+        lane = len(self._found.setdefault(pairs[0], []))
+        if not lane:
+            equal = [self._equal(*pair) for pair in pairs]
+            self._several |= {p for p, each in zip(pairs, equal, strict=True) if sum(len(r) for _, r, _ in each) > 1}
+            self._equals[distance], self._busy_s[distance] = equal, byte_s.copy()
+        equal, busy_s = self._equals[distance], self._busy_s[distance]
+        order = np.random.default_rng(lane).permutation(len(pairs)) if lane else np.arange(len(pairs))
         for k in order.tolist():
-            a, b = nodes[k], nodes[(k + distance) % len(nodes)]
-            found = self._links(a, b) if (a, b) in self._direct or not several else _least_busy(equal[k], busy_s)
-            self._found.setdefault((a, b), []).append(found)
-            if several:
-                busy_s[found] += byte_s[found]
-        if several:
-            self._lanes[distance] = [*lanes, busy_s]
+            links = _least_busy(equal[k], busy_s)
+            self._found.setdefault(pairs[k], []).append(links)
+            busy_s[links] += byte_s[links]
+        if self._several.isdisjoint(pairs):
+            del self._equals[distance], self._busy_s[distance]
 
     def _equal(self, a: int, b: int) -> list[_Equal]:
         """The quickest routes from one accelerator to another, of these those of fewest links."""
@@ -196,6 +193,9 @@ def _least_busy(equal: list[_Equal], busy_s: Float64) -> list[int]:
     Args:
         busy_s: float64[links].
     """
+    if len(equal) == 1 and len(equal[0][1]) == 1:
+        e, (links,), f = equal[0]
+        return [e, *links.tolist(), f]
     best, found = (np.inf, np.inf), list[int]()
     for e, routes, f in equal:
         each_s = busy_s[routes]

@@ -214,7 +214,7 @@ def _in_turn_s(algorithm: Algorithm, topology: Topology, c: Collective, ways: Wa
 
 def _when_ready_s(algorithm: Algorithm, topology: Topology, c: Collective, ways: Ways) -> tuple[float, float]:
     """Seconds that an algorithm takes if each message begins when its blocks are there and earlier steps have left its
-    links, twice: it is never divided. All messages of a step that share a link end together there."""
+    links; all messages of a step that share a link end together there. The same twice: no message is divided."""
     come_s = np.zeros((_blocks(algorithm, c), len(algorithm.nodes(c.ranks))))
     free_s = np.zeros(topology.link_count)
     for step, (routes, *_), takes_s, of in _messages(algorithm, topology, c, ways):

@@ -42,7 +42,8 @@ AllGather of 64 MB on h100:32 ends at 1.28 of the bound with them, at 1.50 witho
 
 
 def overlaps(request: Request, ways: Ways, algorithms: Sequence[Algorithm], within_s: float) -> Iterator[Plan]:
-    """The plan in which links inside servers and across them are busy at the same time, if one ends by ``within_s``.
+    """The plan in which links inside servers and across them are busy at the same time, or slices go several ways, if
+    one ends by ``within_s``.
 
     Args:
         algorithms: that are tried besides those with direct exchanges.
