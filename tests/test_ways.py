@@ -1,6 +1,7 @@
 """Ways through switches: which of the equally quick ones pairs of ranks take."""
 
 from collections import Counter
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -139,3 +140,11 @@ def test_a_fat_tree_is_as_good_as_one_switch_of_its_width(kind):
     work = Workload((make_collective(kind, net, 64_000_000),))
     plan = run_planner("hierarchical", net, work)
     assert simulate(plan).completion_s < 1.02 * bounds(net, work)[0].seconds
+
+
+@pytest.mark.parametrize(("replicates", "ways"), [(False, [[0], [0, 2]]), (True, [[0, 2]])])
+def test_a_way_goes_on_from_a_receiver_only_if_that_replicates(replicates, ways):
+    net = load_topology("line:3")
+    middle = np.arange(3) == 1
+    net = replace(net, transit=middle, replicates=middle & replicates)
+    assert Ways(net).to_all(0, (1, 2)) == ways  # links 0 and 2 lead to ranks 1 and 2
