@@ -43,10 +43,8 @@ class Ways:
         self._between_passing: dict[tuple[int, int], tuple[float, Int64]] = {}
         self._found: dict[tuple[int, int], list[list[int]]] = {}  # for each lane
         self._known: dict[bytes, list[Ragged]] = {}  # lanes that were asked for
-        self._equals: dict[int, list[list[_Equal]]] = {}  # by distance, of each pair
-        self._busy_s: dict[
-            int, Float64
-        ] = {}  # by distance: of each link, if one more pair sends a byte, after all lanes
+        self._equals: dict[int, list[list[_Equal]]] = {}  # of each pair at a distance
+        self._busy_s: dict[int, Float64] = {}  # of each link, if one more pair at a distance sends a byte
         self._several: set[tuple[int, int]] = set()  # pairs with several ways
 
     def between(self, pairs: Int32 | Int64, lane: int = 0) -> list[list[int]]:
@@ -68,7 +66,7 @@ class Ways:
         return not self._several.isdisjoint(map(tuple, pairs.tolist()))
 
     def first(self, pairs: Int32 | Int64) -> list[list[int]]:
-        """The same, but where several routes are equally quick always the first of them."""
+        """The links for each pair, [] if none: where several routes are equally quick, the first of them."""
         return [self._links(a, b) for a, b in pairs.tolist()]
 
     def join(self, a: int, b: int) -> bool:

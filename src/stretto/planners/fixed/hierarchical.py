@@ -67,7 +67,8 @@ SPREAD_AT_ONCE = ("allgather", "alltoall", "reducescatter", "allreduce", "broadc
 """Collectives in which gateways may copy what they have to all ranks of their server in one message, by switches."""
 
 OVERLAPPED = 12
-"""Algorithms whose phases are tried at the same time: those that end first, step after step, by an estimate."""
+"""Algorithms whose phases are tried at the same time: those that end first, step after step, by an estimate in which
+messages are divided among equally quick ways."""
 
 PLANNED = 5
 """Algorithms that are planned step after step: those that end first by an estimate. With 3, AllReduce of 64 KB on
@@ -118,8 +119,8 @@ def _steps(request: Request) -> float:
 
 
 class _Estimate(NamedTuple):
-    """When an algorithm ends, seconds, about: in turn, with all that a pair sends on one way; and if what can go
-    equally quick ways is divided among them, as where the data is in slices."""
+    """When an algorithm ends, seconds, about: step after step, in a message a pair; and if each message is divided
+    among equally quick ways, as where the data is in slices."""
 
     in_turn_s: float
     divided_s: float
@@ -132,8 +133,13 @@ def _estimated(topology: Topology, c: Collective) -> list[_Estimate]:
     ways = ways_of(topology)
     algorithms = list(_algorithms(topology, c, ways))
     coarse = [a for a in algorithms if _blocks(a, c) * c.chunk_count <= c.piece_bytes.min() * len(c.piece_bytes)]
-    estimate = _when_ready_s if c.traits.rooted else _in_turn_s
-    ends = [_Estimate(*estimate(algorithm, topology, c, ways), algorithm) for algorithm in coarse or algorithms]
+    ends = []
+    for algorithm in coarse or algorithms:
+        if c.traits.rooted:
+            in_turn_s = divided_s = _when_ready_s(algorithm, topology, c, ways)
+        else:
+            in_turn_s, divided_s = _in_turn_s(algorithm, topology, c, ways)
+        ends.append(_Estimate(in_turn_s, divided_s, algorithm))
     return sorted(ends, key=lambda end: end.in_turn_s)
 
 
@@ -212,9 +218,9 @@ def _in_turn_s(algorithm: Algorithm, topology: Topology, c: Collective, ways: Wa
     return float(total_s[0]), float(total_s[1])
 
 
-def _when_ready_s(algorithm: Algorithm, topology: Topology, c: Collective, ways: Ways) -> tuple[float, float]:
+def _when_ready_s(algorithm: Algorithm, topology: Topology, c: Collective, ways: Ways) -> float:
     """Seconds that an algorithm takes if each message begins when its blocks are there and earlier steps have left its
-    links; all messages of a step that share a link end together there. The same twice: no message is divided."""
+    links; all messages of a step that share a link end together there."""
     come_s = np.zeros((_blocks(algorithm, c), len(algorithm.nodes(c.ranks))))
     free_s = np.zeros(topology.link_count)
     for step, (routes, *_), takes_s, of in _messages(algorithm, topology, c, ways):
@@ -227,7 +233,7 @@ def _when_ready_s(algorithm: Algorithm, topology: Topology, c: Collective, ways:
         np.maximum.at(free_s, link, ready_s[routes.owners] + each_s)
         end_s = np.maximum.reduceat(free_s[link], routes.offsets[:-1]) + topology.route_latency_s(routes)
         np.maximum.at(come_s, (step.block, step.dst), end_s[of])
-    return float(come_s.max()), float(come_s.max())
+    return float(come_s.max())
 
 
 def _messages(
@@ -343,10 +349,12 @@ def _joined_beside(node: Int32, ways: Ways) -> bool:
     return all(ways.join(a, b) or ways.join(b, a) for a, b in zip(first.tolist(), second.tolist(), strict=True))
 
 
-def _lines(c: Collective, count: int, across: bool, hop: Hop) -> list[str]:
+def _lines(c: Collective, count: int, rings: bool, hop: Hop) -> list[str]:
     """The algorithms in a line of ``count`` ranks.
 
-    A line across servers may also be a ring, which passes narrow links between switches less often."""
+    Args:
+        rings: whether it may also be a ring, which passes narrow links between switches less often.
+    """
     moved_bytes = c.piece_bytes.max() * len(c.ranks) / count if c.traits.pieces == "pair" else 0.0
     found = [few_steps(c.kind, count), dissemination(hop.radix(count, moved_bytes)).name]
-    return list(dict.fromkeys(found + ["ring"] * (across and fits("ring", c.kind, count))))
+    return list(dict.fromkeys(found + ["ring"] * (rings and fits("ring", c.kind, count))))
