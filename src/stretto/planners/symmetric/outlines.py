@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...model.arrays import Float64, Int64
+from ...model.arrays import Bool, Float64, Int64
 from ...model.symmetry import Symmetry
 from .lines import Line
 
@@ -35,7 +35,7 @@ class Outline(NamedTuple):
 
     Attributes:
         sizes: float64[arrivals], the chunks that have come together, in the order in which they do.
-        total_s: float64[links], for how long the links of each orbit are busy, at its first link.
+        total_s: float64[orbits], for how long the links of each orbit are busy that lines use.
         path_s: for how long moves follow each other: all along the first coordinate, then those of the last batches.
         moves: how many there are.
     """
@@ -54,20 +54,32 @@ class Outline(NamedTuple):
             return max(float(busy.max(initial=0.0)), self.path_s)
         return max(turns * float(busy.mean()) + FILLING * self.path_s, self.path_s)
 
-    def further(self, symmetry: Symmetry, digit: int, line: Line, pairs: bool) -> Iterator[Outline]:
-        """With a further stage, in each number of batches that makes a difference."""
-        came, known = float(self.sizes.sum()), set[int]()
+    def batched(self) -> list[tuple[int, Float64]]:
+        """Numbers of parts in which what has come may go on, each that makes a difference, and the sizes of batches."""
+        found: dict[int, tuple[int, Float64]] = {}
         for parts in BATCHES if self.stages else BATCHES[:1]:
-            batch = np.bincount(batches(self.sizes, parts), self.sizes)
+            batch: Float64 = np.bincount(batches(self.sizes, parts), self.sizes).astype(np.float64)
             batch = batch[batch > 0]
+            found.setdefault(len(batch), (parts, batch))
+        return list(found.values())
+
+    def further(
+        self, symmetry: Symmetry, digit: int, line: Line, used: Bool, pairs: bool, batched: list[tuple[int, Float64]]
+    ) -> Iterator[Outline]:
+        """With a further stage, in each number of batches.
+
+        Args:
+            used: bool[links], the first ones of the orbits that lines use.
+        """
+        came, message_s, each_s = float(self.sizes.sum()), line.message_s[used], line.chunk_s[used]
+        for parts, batch in batched:
             moves = self.moves + len(batch) * len(line.moves)
-            if len(batch) in known or moves > MOST_MOVES:
+            if moves > MOST_MOVES:
                 continue
-            known.add(len(batch))
-            chunk_s = (symmetry.size // int(symmetry.orders[digit]) if pairs else came) * line.chunk_s
-            path_s = float((line.message_s + chunk_s * (batch[-1] / came)).max()) + line.latency_s
+            chunk_s = (symmetry.size // int(symmetry.orders[digit]) if pairs else came) * each_s
+            path_s = float((message_s + chunk_s * (batch[-1] / came)).max()) + line.latency_s
             sizes = (batch[:, None] * np.append(1.0, line.sent)).ravel()
-            total_s = self.total_s + len(batch) * line.message_s + chunk_s
+            total_s = self.total_s + len(batch) * message_s + chunk_s
             yield Outline((*self.stages, (digit, line, parts)), sizes, total_s, self.path_s + path_s, moves)
 
 
@@ -88,21 +100,24 @@ def soonest(
         turns: how many parts of the data go in as many orders at the same time.
         most: how many outlines are asked for.
     """
-    found: list[Outline] = []
+    found: list[tuple[float, Outline]] = []
     worst_s, looked = inf, 0
-    waiting = [Outline((), np.ones(1), np.zeros(symmetry.topology.link_count), 0.0, 0)]
+    used = np.any([(line.message_s > 0) | (line.chunk_s > 0) for each in lines.values() for line in each], axis=0)
+    waiting = [(0.0, Outline((), np.ones(1), np.zeros(used.sum()), 0.0, 0))]
     while waiting and looked < MOST_OUTLINES:
-        outline = waiting.pop()
+        end_s, outline = waiting.pop()
         done = len(outline.stages)
         if done == len(lines):
-            found = sorted([*found, outline], key=lambda each: each.end_s(turns))[:most]
-            worst_s = found[-1].end_s(turns) if len(found) == most else inf
+            found = sorted([*found, (end_s, outline)], key=lambda each: each[0])[:most]
+            worst_s = found[-1][0] if len(found) == most else inf
             continue
         left = order[done : done + 1] or [k for k in lines if k not in {digit for digit, _, _ in outline.stages}]
-        further = [each for k in left for line in lines[k] for each in outline.further(symmetry, k, line, pairs)]
+        batched = outline.batched()
+        each_way = (outline.further(symmetry, k, line, used, pairs, batched) for k in left for line in lines[k])
+        further = [(each.end_s(turns), each) for way in each_way for each in way]
         looked += len(further)
         # those that may end first are gone on with first; with one part a further stage never makes one end sooner, and
         # what its estimate leaves out with several parts was not better
-        further.sort(key=lambda each: -each.end_s(turns))
-        waiting += [each for each in further if each.end_s(turns) < worst_s]
-    return found
+        further.sort(key=lambda each: -each[0])
+        waiting += [each for each in further if each[0] < worst_s]
+    return [outline for _, outline in found]
