@@ -55,6 +55,11 @@ def test_lanes_divide_what_one_pair_sends_by_widths():
     ]
 
 
+def test_lanes_of_a_pair_are_not_all_alike_where_others_send_too():
+    lanes = Ways(fabric()).lanes(np.array([(v, v + 4) for v in range(4)]))
+    assert all(len({tuple(lane[pair]) for lane in lanes}) > 1 for pair in range(4))
+
+
 @pytest.mark.parametrize("spec", ["star:6", "ring:5", "h100:2"])
 def test_there_is_one_lane_where_there_is_one_way(spec):
     net = load_topology(spec)
