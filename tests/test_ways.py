@@ -2,7 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -125,6 +125,26 @@ def test_lanes_are_the_same_whichever_pair_was_asked_for_first(asked):
     assert [lane.values.tolist() for lane in ways.lanes(pairs)] == [
         lane.values.tolist() for lane in others.lanes(pairs)
     ]
+
+
+@pytest.mark.parametrize("longer", [{"links": 2, "latency_s": 1.5e-6}, {"links": 3, "latency_s": 2e-6 / 3}])
+def test_a_way_of_more_time_or_more_links_is_none_of_the_quickest(longer):
+    """From leaf to leaf over a switch in 2 us, or over others in 3 us or by 3 links in as much time."""
+    last = 6 if longer["links"] == 3 else 5
+    rows = [(0, 2, 1e9, 1e-6), (1, 3, 1e9, 1e-6), (2, 4, 1e9, 1e-6), (4, 3, 1e9, 1e-6)]
+    path = [2, *range(5, last + 1), 3]
+    rows += [(a, b, 9e9, longer["latency_s"]) for a, b in pairwise(path)]
+    both = [*rows, *((b, a, *rest) for a, b, *rest in rows)]
+    net = make_topology("ways", [ACCELERATOR] * 2 + [SWITCH] * (last - 1), both)
+    ways = Ways(net)
+    assert net.dst[ways.one(0, 1)].tolist() == [2, 4, 3, 1] and not ways.are_several(np.array([(0, 1), (1, 0)]))
+
+
+def test_slices_of_a_ring_of_all_ranks_go_several_ways():
+    """Steps of two ranks of each leaf, all of which cross, take 92 ms and more; a ring has one that does."""
+    net = fabric(leaves=4, ranks=2, message_s=1e-5, widths=(0.4, 0.4, 0.4))
+    plan = run_planner("hierarchical", net, Workload((make_collective("allgather", net, 64_000_000),)))
+    assert "ring" in plan.meta["algorithm"] and simulate(plan).completion_s < 0.08
 
 
 @pytest.mark.parametrize("kind", ["allgather", "reducescatter", "allreduce"])
