@@ -175,7 +175,7 @@ def _bounds(
     best |= {stored.kind: stored} if stored is not None else {}
     if not given.changes:
         growths = growth_bound(given, workload, known_s), growth_of_copies(given, workload, known_s)
-        for growth in (*growths, direct_bound(given, workload) if chunk_bytes is None else None):
+        for growth in (*growths, direct_bound(given, workload, known_s) if chunk_bytes is None else None):
             if growth is not None and (growth.kind not in best or growth.seconds > best[growth.kind].seconds):
                 best[growth.kind] = growth
         known_s = max((bound.seconds for bound in best.values()), default=0.0)

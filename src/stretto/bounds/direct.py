@@ -32,9 +32,16 @@ from .model import Bound
 MOST_NODES = 256
 """Nodes that store, up to which ways between any two are sought."""
 
+ROUNDING = 1e-9
+"""Share by which this bound differs from another one that is the same but for rounding."""
 
-def direct_bound(topology: Topology, workload: Workload) -> Bound | None:
-    """The best bound of any collective; None where it says nothing."""
+
+def direct_bound(topology: Topology, workload: Workload, from_s: float) -> Bound | None:
+    """The best bound of any collective; None where it says nothing.
+
+    Args:
+        from_s: seconds, another bound; this one is given only if it is larger.
+    """
     stores = topology.store_and_forward
     if topology.planes or topology.changes or not cost_at_ends(topology) or stores.sum() > MOST_NODES:
         return None
@@ -42,6 +49,8 @@ def direct_bound(topology: Topology, workload: Workload) -> Bound | None:
     if not found:
         return None
     seconds, c = max(found, key=lambda each: each[0])
+    if seconds - c.start_s <= (from_s - c.start_s) * (1 + ROUNDING):
+        return None
     links = np.flatnonzero(stores[topology.dst])
     cost = format_time(float(topology.message_s[links].min()))
     words = f"data of {len(c.piece_bytes)} pairs, each in a message of {cost} of its own or stored on the way"

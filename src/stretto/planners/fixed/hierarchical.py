@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import product
+from itertools import product, starmap
 from math import inf, prod
 from typing import NamedTuple
 
@@ -282,7 +282,9 @@ def _algorithms(topology: Topology, c: Collective, ways: Ways) -> Iterator[Algor
             continue
         first = [c.ranks[np.moveaxis(rank, d, 0).reshape(count, -1)[:, 0]] for d, count in enumerate(rank.shape)]
         hops = [Hop.of(line, topology, ways) for line in first]
-        choices = [_lines(c, count, d == across or rank.ndim == 1, hops[d]) for d, count in enumerate(rank.shape)]
+        around = np.stack((c.ranks, np.roll(c.ranks, -1)), axis=1)
+        rings = rank.ndim == 1 and all(starmap(ways.join, around.tolist())) and ways.are_several(around)
+        choices = [_lines(c, count, d == across or rings, hops[d]) for d, count in enumerate(rank.shape)]
         found = [on_grid(kind, rank.shape, rank.ravel(), 1, lines).algorithm for lines in product(*choices)]
         for algorithm in (*found, *(_exchanges(rank, hops, c) if c.traits.reduces_to_all else ())):
             if pairless(algorithm, topology, c, ways) is None:
