@@ -12,7 +12,7 @@ from stretto.model.collective import Workload, make_collective
 from stretto.planners import run_planner
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
-from test_bound_gathering import SERVERS, Search, network
+from test_bound_gathering import SERVERS, Search, network, with_random_costs
 
 
 def work(net, size, kind="alltoall", **more):
@@ -72,13 +72,8 @@ def test_no_schedule_among_small_servers_beats_it(name, share):
 @pytest.mark.parametrize("copies", [False, True])
 @pytest.mark.parametrize("seed", range(8))
 def test_no_plan_of_a_random_network_beats_it(seed, copies):
-    rng = np.random.default_rng(seed)
     specs = ["ring:5", "star:6", "fullmesh:4", "torus:2x3", "hypercube:3", "line:4", "sites:2,3", "h100:2"]
-    net = load_topology(specs[seed])
-    net = replace(
-        net, bandwidth=rng.uniform(1e9, 9e9, net.link_count), latency_s=rng.uniform(0, 9e-6, net.link_count),
-        message_s=rng.uniform(5e-6, 40e-6, net.link_count), replicates=(net.is_switch | net.is_router) & copies,
-    )  # fmt: skip
+    net = with_random_costs(specs[seed], seed, copies)
     for size in (2_000, 200_000, 2_000_000):
         for ranks in (None, net.accelerators[: len(net.accelerators) // 2 + 1].tolist()):
             request = work(net, size, ranks=ranks)
