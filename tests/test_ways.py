@@ -109,11 +109,11 @@ def test_a_plan_does_not_depend_on_what_was_planned_before():
     ways = Ways(used)
     assert ways.are_several(np.array([(3, 4)])) and not ways.are_several(np.array([(0, 1)]))
     run_planner("hierarchical", used, Workload((make_collective("allreduce", used, 4_000_000),)))
-    digests = [
+    plans = [
         run_planner("hierarchical", net, Workload((make_collective("allreduce", net, 4_000_000, ranks=[0, 1, 2, 3]),)))
         for net in (fresh, used)
     ]
-    assert digests[0].digest() == digests[1].digest()
+    assert plans[0].digest() == plans[1].digest()
 
 
 @pytest.mark.parametrize("asked", [[(0, 1), (3, 4)], [(3, 4), (0, 1)]])

@@ -49,7 +49,8 @@ class Candidate(NamedTuple):
         steps, n = self.algorithm.steps(c.kind, len(c.ranks), piece), len(nodes)
         blocks = np.stack([np.bincount(s.src * n + s.dst, minlength=n * n) for s in steps])
         pairs = np.flatnonzero(blocks.any(axis=0))
-        lanes, blocks = ways.lanes(nodes[np.stack(np.divmod(pairs, n), axis=1)]), blocks[:, pairs]
+        lanes = ways.lanes(nodes[np.stack(np.divmod(pairs, n), axis=1)], alone=c.traits.rooted)
+        blocks = blocks[:, pairs]
         routes = lanes[0]
         if not routes.lengths.all():
             return np.inf
@@ -115,7 +116,8 @@ class JobLoads:
         summary: what the algorithm does.
         blocks: of each piece.
         pair: int64[transfers], the number of the sender and receiver of each.
-        lanes: the routes for each number, in each lane (:mod:`.ways`). One slice after the other goes in the next lane.
+        lanes: the routes for each number, in each lane (:mod:`.ways`). One slice after the other goes in the next lane;
+            with a root, where lanes gain little and most pairs send, there is one.
         forwards: int8[transfers], 1 for those without what their senders had at first; None if none is.
         job, sent: int64[messages], for each message of a job of a single wave the job, and the number of the pair.
         sent_blocks: int64[messages].
@@ -140,7 +142,7 @@ class JobLoads:
             lowered, forwards = _carrying(lowered, candidate.carried)
         waves = Waves.of(lowered, candidate.phase, nodes)
         pairs, pair = np.unique(lowered.src.astype(np.int64) * nodes + lowered.dst, return_inverse=True)
-        lanes = ways.lanes(np.stack(np.divmod(pairs, nodes), axis=1))
+        lanes = ways.lanes(np.stack(np.divmod(pairs, nodes), axis=1), alone=c.traits.rooted)
         blocks = lowered.workload.chunk_count // c.piece_count
         messages, count = np.unique(waves.jobs.of * len(pairs) + pair.ravel(), return_counts=True)
         job, sent = np.divmod(messages, len(pairs))

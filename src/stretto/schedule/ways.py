@@ -42,6 +42,7 @@ class Ways:
         self._from: dict[int, Routes] = {}
         self._between_passing: dict[tuple[int, int], tuple[float, Int64]] = {}
         self._found: dict[tuple[int, int], list[list[int]]] = {}  # for each lane
+        self._firsts: dict[tuple[int, int], list[int]] = {}
         self._known: dict[bytes, list[Ragged]] = {}  # lanes that were asked for
         self._equals: dict[int, list[list[_Equal]]] = {}  # of each pair at a distance
         self._busy_s: dict[int, Float64] = {}  # of each link, if one more pair at a distance sends a byte
@@ -51,9 +52,13 @@ class Ways:
         """For each pair (src, dst) the links, [] if none."""
         return [self.one(a, b, lane) for a, b in pairs.tolist()]
 
-    def lanes(self, pairs: Int32 | Int64) -> list[Ragged]:
-        """The links for each pair, for each of some lanes; of one lane if there are not several ways."""
-        if not self.are_several(pairs):
+    def lanes(self, pairs: Int32 | Int64, alone: bool = False) -> list[Ragged]:
+        """The links for each pair, for each of some lanes; of one lane if there are not several ways.
+
+        Args:
+            alone: whether one lane is enough.
+        """
+        if alone or not self.are_several(pairs):
             return [Ragged.of(self.between(pairs))]
         key = pairs.astype(np.int64).tobytes()
         if key not in self._known:
@@ -102,9 +107,12 @@ class Ways:
         """The link that joins two nodes, or of equally quick routes the first one by the numbers of its links."""
         if (a, b) in self._direct:
             return [self._direct[a, b]]
-        if self._distance(a, b) > 0:
-            return min(([e, *routes[0].tolist(), f] for e, routes, f in self._equal(a, b)), default=[])
-        return self._routes_from(a).links_to(b)
+        if self._distance(a, b) <= 0:
+            return self._routes_from(a).links_to(b)
+        if (a, b) not in self._firsts:
+            equal = ([e, *routes[0].tolist(), f] for e, routes, f in self._equal(a, b))
+            self._firsts[a, b] = min(equal, default=[])
+        return self._firsts[a, b]
 
     def _routes_from(self, a: int) -> Routes:
         if a not in self._from:

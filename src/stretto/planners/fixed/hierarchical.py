@@ -16,7 +16,7 @@ began when its data is there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import product, starmap
@@ -75,9 +75,9 @@ PLANNED = 5
 ``servers:33665?message=2us`` (benchmarks/heldout.py -t) takes 2 % longer; 8 change nothing there."""
 
 RANK_STEPS, DELIVERY_STEPS, PAIR_STEPS = 4_000.0, 18.0, 36.0
-"""Steps for each rank and for each delivery; the last for those of an AllToAll, whose blocks go by several ranks. Of
-CPU it takes 0.5 s for AllGather of 16 MB on fattree:8 (128 ranks, 0.8 million steps), and 2.0 s for Broadcast on
-fattree:12 (432 ranks, 1.7 million steps)."""
+"""Steps for each rank and for each delivery; the last for those of an AllToAll, whose blocks go by several ranks. With
+a message of 1 us AllGather of 16 MB on h100:16 takes 0.8 s of CPU, and on fattree:8, where ways are several, 2.4 s
+(128 ranks, 0.8 million steps)."""
 
 OVERLAP_GAINS = 0.5
 """What a plan takes at least, about, as a share of what its algorithm takes step after step: phases may overlap."""
@@ -213,7 +213,8 @@ def _in_turn_s(algorithm: Algorithm, topology: Topology, c: Collective, ways: Wa
     each message is divided among equally quick ways."""
     total_s = np.zeros(2)
     for _, lanes, each_s, _ in _messages(algorithm, topology, c, ways):
-        busy_s = np.stack([np.bincount(routes.values, each_s(routes), topology.link_count) for routes in lanes])
+        each = zip(lanes, each_s, strict=True)
+        busy_s = np.stack([np.bincount(lane.values, lane_s, topology.link_count) for lane, lane_s in each])
         total_s += (busy_s[0].max(), busy_s.mean(axis=0).max()) + topology.route_latency_s(lanes[0]).max()
     return float(total_s[0]), float(total_s[1])
 
@@ -223,8 +224,8 @@ def _when_ready_s(algorithm: Algorithm, topology: Topology, c: Collective, ways:
     links; all messages of a step that share a link end together there."""
     come_s = np.zeros((_blocks(algorithm, c), len(algorithm.nodes(c.ranks))))
     free_s = np.zeros(topology.link_count)
-    for step, (routes, *_), takes_s, of in _messages(algorithm, topology, c, ways):
-        ready_s, link, each_s = np.zeros(routes.rows), routes.values, takes_s(routes)
+    for step, (routes,), (each_s,), of in _messages(algorithm, topology, c, ways):
+        ready_s, link = np.zeros(routes.rows), routes.values
         np.maximum.at(ready_s, of, come_s[step.block, step.src])
         first_s = np.full(topology.link_count, np.inf)
         np.minimum.at(first_s, link, ready_s[routes.owners])
@@ -238,9 +239,9 @@ def _when_ready_s(algorithm: Algorithm, topology: Topology, c: Collective, ways:
 
 def _messages(
     algorithm: Algorithm, topology: Topology, c: Collective, ways: Ways
-) -> Iterator[tuple[Step, list[Ragged], Callable[[Ragged], Float64], Int64]]:
-    """Each step of an algorithm, the ways of its messages in each lane, the seconds that these take on every link of
-    such ways, and the message of each row."""
+) -> Iterator[tuple[Step, list[Ragged], list[Float64], Int64]]:
+    """Each step of an algorithm, the ways of its messages, the seconds that these take on every link of their ways, and
+    the message of each row. Ways and seconds are given for each lane in which messages may go; with a root for one."""
     n, piece, nodes = len(c.ranks), int(c.piece_bytes.max()), algorithm.nodes(c.ranks)
     block_bytes = piece / _blocks(algorithm, c)
     for step in algorithm.steps(c.kind, n, piece, max(c.root, 0)):
@@ -248,15 +249,14 @@ def _messages(
             routes, blocks, of = sent(step, nodes, ways.to_all)
             lanes = [routes]
         else:
-            pairs, of, blocks = np.unique(step.src * len(nodes) + step.dst, return_inverse=True, return_counts=True)
-            lanes = ways.lanes(nodes[np.stack(np.divmod(pairs, len(nodes)), axis=1)])
-
-        def takes_s(routes: Ragged, blocks: Int64 = blocks) -> Float64:
-            bytes_s = blocks[routes.owners] * block_bytes / topology.bandwidth[routes.values]
-            busy_s: Float64 = topology.message_s[routes.values] + bytes_s
-            return busy_s
-
-        yield step, lanes, takes_s, of
+            sends, of, blocks = np.unique(step.src * len(nodes) + step.dst, return_inverse=True, return_counts=True)
+            pairs = nodes[np.stack(np.divmod(sends, len(nodes)), axis=1)]
+            lanes = ways.lanes(pairs, alone=c.traits.rooted)
+        each_s = [
+            topology.message_s[lane.values] + blocks[lane.owners] * block_bytes / topology.bandwidth[lane.values]
+            for lane in lanes
+        ]
+        yield step, lanes, each_s, of
 
 
 def _algorithms(topology: Topology, c: Collective, ways: Ways) -> Iterator[Algorithm]:
