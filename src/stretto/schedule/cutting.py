@@ -25,11 +25,14 @@ BYTES_DECIDE = 0.5
 
 
 def share_of_bytes(topology: Topology, workload: Workload) -> float:
-    """The share of its time on a link, the median one, that the bytes of a message take which has a part for a rank."""
+    """The share of its time on a link, of those where messages cost the median one, that the bytes of a message take
+    which has a part for a rank."""
     if not messages_cost(topology):
         return 1.0
     part_bytes = max(c.size_bytes / len(c.ranks) for c in workload.collectives)
-    return float(np.median(1 / (1 + topology.message_s * topology.bandwidth / max(part_bytes, 1.0))))
+    costs = topology.message_s > 0  # messages are made at accelerators: between switches they cost nothing
+    message_bytes = topology.message_s[costs] * topology.bandwidth[costs]
+    return float(np.median(1 / (1 + message_bytes / max(part_bytes, 1.0))))
 
 
 def messages_cost(topology: Topology) -> bool:
