@@ -23,6 +23,9 @@ number of bytes."""
 SLICES = (1, 2, 3, 4, 6, 8)
 """Numbers of slices that are tried."""
 
+SPLITS = (1, 2, 4)
+"""Into how many parts that go different ways each message may be divided."""
+
 ROUNDING = 1e-9
 """Share by which loads of links differ that are alike but for rounding."""
 
@@ -85,17 +88,30 @@ class Loads(NamedTuple):
     def jobs(self) -> int:
         return len(self.lag_s)
 
-    def busiest_s(self, slices: int) -> float:
-        """How long the busiest link is busy."""
-        lane = np.arange(slices) % len(self.byte_s)
-        return float((self.message_s + self.byte_s / slices)[lane].sum(axis=(0, 1)).max())
+    @property
+    def splits(self) -> list[int]:
+        """Into how many parts messages may be divided: more only if all jobs of a slice then take less in turn."""
+        kept, least_s = list[int](), np.inf
+        for split in SPLITS[: len(self.byte_s)]:
+            in_turn_s = self._busy_s(np.ones(1), split).max(axis=1).sum()
+            if in_turn_s < least_s:
+                kept.append(split)
+                least_s = in_turn_s
+        return kept
 
-    def problem(self, shares: Float64) -> SchedulingProblem:
-        """The jobs of slices with these shares of the data, slice by slice; each takes as long as its busiest link."""
-        slices, (lanes, jobs, links) = len(shares), self.byte_s.shape
-        most = (np.ceil(shares * self.block_bytes) + 1) / self.block_bytes  # chunks are cut at whole bytes
-        lane = np.arange(slices) % lanes
-        busy_s = (self.message_s[lane] + most[:, None, None] * self.byte_s[lane]).reshape(slices * jobs, links)
+    def busiest_s(self, slices: int, split: int) -> float:
+        """How long the busiest link is busy, where each message is divided among some ways."""
+        lane = np.arange(slices * split) % len(self.byte_s)
+        return float((self.message_s + self.byte_s / len(lane))[lane].sum(axis=(0, 1)).max())
+
+    def problem(self, shares: Float64, split: int) -> SchedulingProblem:
+        """The jobs of slices with these shares of the data, slice by slice; each takes as long as its busiest link.
+
+        Args:
+            split: into how many parts each message is divided, which go different ways.
+        """
+        slices, (_, jobs, links) = len(shares), self.byte_s.shape
+        busy_s = self._busy_s(shares, split)
         seconds = busy_s.max(axis=1)
         # a further link of each job, which it does not fill: list schedules take jobs over the same links for alike
         own = np.tile(np.eye(jobs, dtype=np.bool_), (slices, 1))
@@ -106,6 +122,14 @@ class Loads(NamedTuple):
         depends = Ragged.from_lengths(np.tile(self.depends.lengths, slices), before)
         lag_s, delay_s = np.tile(self.lag_s, slices), np.zeros(len(route.values))
         return SchedulingProblem(route, links + jobs, seconds, lag_s, delay_s, share, depends, depends.turned())
+
+    def _busy_s(self, shares: Float64, split: int) -> Float64:
+        """float64[slices * jobs, links], how long the jobs of slices keep each link busy."""
+        part = np.repeat(shares / split, split)
+        most = (np.ceil(part * self.block_bytes) + 1) / self.block_bytes  # chunks are cut at whole bytes
+        lane = np.arange(len(part)) % len(self.byte_s)
+        busy_s = self.message_s[lane] + most[:, None, None] * self.byte_s[lane]
+        return busy_s.reshape(len(shares), split, self.jobs, -1).sum(axis=1).reshape(len(shares) * self.jobs, -1)
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,7 @@ class Overlap:
     case: JobLoads
     jobs: Jobs
     loads: Loads
+    split: int  # into how many parts each message is divided
     shares: Float64  # float64[slices], their sum is 1
     start_s: Float64  # float64[slices * jobs]
     seconds: Float64  # float64[slices * jobs]
@@ -67,40 +68,42 @@ class Overlap:
     def preference_s(self) -> float:
         """What schedules are compared by: their end, how many messages there are and what hosts do for further chunks
         of these (as ``auto`` compares its last plans)."""
-        lowered, slices = self.case.waves.lowered, len(self.shares)
+        lowered, parts = self.case.waves.lowered, self.split * len(self.shares)
         _, first = np.unique(self.jobs.of * self.case.pairs + self.case.pair, return_index=True)
         chunks, messages = np.zeros((2, self.case.topology.node_count), dtype=np.int64)
         for end in (lowered.src, lowered.dst):
             chunks += np.bincount(end, minlength=len(chunks))
             messages += np.bincount(end[first], minlength=len(chunks))
         further = int((chunks - messages).max())
-        return self.end_s * surcharge(slices * len(first)) + slices * further * chunk_s(self.case.topology)
+        return self.end_s * surcharge(parts * len(first)) + parts * further * chunk_s(self.case.topology)
 
     @property
     def summary(self) -> str:
         count = len(self.shares)
-        return f"{self.case.summary}, in {self.loads.jobs} jobs of {count} slice{'s' if count > 1 else ''}"
+        summary = f"{self.case.summary}, in {self.loads.jobs} jobs of {count} slice{'s' if count > 1 else ''}"
+        return summary + f" over {self.split} ways each" * (self.split > 1)
 
     def plan(self, workload: Workload) -> Plan:
         """The plan: in ready-order, or with times where these end earlier. Its groups are the jobs."""
-        case, lowered, slices = self.case, self.case.waves.lowered, len(self.shares)
-        jobs, rows = len(self.start_s) // slices, len(lowered.chunk)
+        case, lowered, parts = self.case, self.case.waves.lowered, self.split * len(self.shares)
+        jobs, rows = len(self.start_s) // len(self.shares), len(lowered.chunk)
         turn = np.argsort(self.start_s, kind="stable")
-        own_slice, own_row = np.divmod(np.arange(slices * rows), rows)
-        group = _places(turn)[own_slice * jobs + self.jobs.of[own_row]]
+        part, row = np.divmod(np.arange(parts * rows), rows)
+        group = _places(turn)[part // self.split * jobs + self.jobs.of[row]]
         order = np.argsort(group, kind="stable")
         place = _places(order)
-        own_slice, own_row, group = own_slice[order], own_row[order], group[order].astype(np.int32)
-        depends = lowered.depends.take(own_row)
-        depends = depends.with_values(place[own_slice[depends.owners] * rows + depends.values])
-        src, dst = lowered.src[own_row], lowered.dst[own_row]
-        way = own_slice % len(case.lanes) * case.pairs + case.pair[own_row]
+        part, row, group = part[order], row[order], group[order].astype(np.int32)
+        depends = lowered.depends.take(row)
+        depends = depends.with_values(place[part[depends.owners] * rows + depends.values])
+        src, dst = lowered.src[row], lowered.dst[row]
+        way = part % len(case.lanes) * case.pairs + case.pair[row]
         (c,) = workload.collectives
+        shares = np.repeat(self.shares / self.split, self.split)
         plan = make_plan(
-            case.topology, Workload((_in_slices(c, case.blocks, self.shares),)), "ready-order",
-            chunk=(lowered.chunk[own_row] * slices + own_slice).astype(np.int32), src=src, dst=Ragged.single(dst),
-            op=lowered.op[own_row], route=Ragged.concatenate(case.lanes).take(way), depends=depends, group=group,
-            message=numbered(group, src, dst), forwards=None if case.forwards is None else case.forwards[own_row],
+            case.topology, Workload((_in_slices(c, case.blocks, shares),)), "ready-order",
+            chunk=(lowered.chunk[row] * parts + part).astype(np.int32), src=src, dst=Ragged.single(dst),
+            op=lowered.op[row], route=Ragged.concatenate(case.lanes).take(way), depends=depends, group=group,
+            message=numbered(group, part, src, dst), forwards=None if case.forwards is None else case.forwards[row],
         )  # fmt: skip
         return best_plan([self._timed(plan, turn[group]), timed_in_steps(plan), plan])
 
@@ -132,10 +135,12 @@ def overlapped(
             break
         case, waves = JobLoads.of(topology, candidate, c, ways), 1
         while waves == 1 or waves < 2 * case.waves.count:
-            for made in _with_waves(case, min(waves, case.waves.count), end_s):
-                if made.end_s < within_s:
-                    found.append(made)
-                    end_s = min(end_s, made.end_s)
+            jobs, loads = case.joined(min(waves, case.waves.count))
+            for split in loads.splits:
+                for made in _in_more_slices(case, jobs, loads, split, end_s):
+                    if made.end_s < within_s:
+                        found.append(made)
+                        end_s = min(end_s, made.end_s)
             waves *= 2
     best: dict[int, Overlap] = {}  # of each algorithm
     for each in sorted(found, key=lambda each: each.preference_s):
@@ -144,16 +149,15 @@ def overlapped(
     return min(refined, key=lambda each: each.preference_s, default=None)
 
 
-def _with_waves(case: JobLoads, waves: int, within_s: float) -> Iterator[Overlap]:
-    """Jobs of this many waves in more and more slices: until they end later, or all numbers if slices go other ways."""
-    jobs, loads = case.joined(waves)
+def _in_more_slices(case: JobLoads, jobs: Jobs, loads: Loads, split: int, within_s: float) -> Iterator[Overlap]:
+    """Jobs in more and more slices: until they end later, or all numbers if slices go other ways."""
     last_s = np.inf
-    for slices in _slices(case, loads):
-        if loads.busiest_s(slices) >= within_s:
+    for slices in _slices(case, loads, split):
+        if loads.busiest_s(slices, split) >= within_s:
             if len(case.lanes) == 1:
                 break
             continue  # further slices go other ways
-        made = _scheduled(case, jobs, loads, np.full(slices, 1 / slices), within_s, 1)
+        made = _scheduled(case, jobs, loads, split, np.full(slices, 1 / slices), within_s, 1)
         yield made
         if made.end_s > last_s and len(case.lanes) == 1:
             break
@@ -164,19 +168,20 @@ def _refined(found: Overlap) -> Overlap:
     """What is preferred of other shares of slices."""
     case, slices = found.case, len(found.shares)
     jobs, loads = found.jobs, found.loads
-    for count in _slices(case, loads):
+    for count in _slices(case, loads, found.split):
         if slices <= count <= 2 * slices:
             for shares in _shares(count):
-                made = _scheduled(case, jobs, loads, shares / shares.sum(), found.end_s, STARTS)
+                made = _scheduled(case, jobs, loads, found.split, shares / shares.sum(), found.end_s, STARTS)
                 found = min(found, made, key=lambda each: each.preference_s)
     return found
 
 
-def _slices(case: JobLoads, loads: Loads) -> Iterator[int]:
+def _slices(case: JobLoads, loads: Loads, split: int) -> Iterator[int]:
     """Numbers of slices that are not too many."""
     for count in SLICES:
-        few = count * len(case.pair) <= MOST_TRANSFERS and count * loads.jobs <= MOST_JOBS
-        if count == 1 or (few and count * FEWEST_BYTES <= case.block_bytes):
+        parts = count * split
+        few = parts * len(case.pair) <= MOST_TRANSFERS and count * loads.jobs <= MOST_JOBS
+        if parts == 1 or (few and parts * FEWEST_BYTES <= case.block_bytes):
             yield count
 
 
@@ -192,14 +197,16 @@ def _shares(slices: int) -> Iterator[Float64]:
         yield np.minimum(place + 1.0, slices - place)
 
 
-def _scheduled(case: JobLoads, jobs: Jobs, loads: Loads, shares: Float64, within_s: float, most: int) -> Overlap:
+def _scheduled(
+    case: JobLoads, jobs: Jobs, loads: Loads, split: int, shares: Float64, within_s: float, most: int
+) -> Overlap:
     """The shortest of some list schedules.
 
     Args:
         within_s: schedules that end much later are not improved, if any other is.
         most: schedules that are improved, at most.
     """
-    problem, budget = loads.problem(shares), Budget().with_costs(COSTS)
+    problem, budget = loads.problem(shares, split), Budget().with_costs(COSTS)
     turn, free = np.repeat(np.arange(len(shares)), loads.jobs), np.zeros(len(shares) * loads.jobs)
     starts = [problem.by_chain(turn, backward) for backward in (False, True)]
     if len(shares) > 1:
@@ -207,7 +214,7 @@ def _scheduled(case: JobLoads, jobs: Jobs, loads: Loads, shares: Float64, within
     starts = sorted((each for each in starts if problem.end_s(each) < GIVE_UP * within_s), key=problem.end_s) or starts
     improved = [problem.justified(each, free, 0.0, Limits(ROUNDS, budget)) for each in starts[:most]]
     start_s = min(improved, key=problem.end_s)
-    return Overlap(case, jobs, loads, shares, start_s, problem.seconds, problem.end_s(start_s))
+    return Overlap(case, jobs, loads, split, shares, start_s, problem.seconds, problem.end_s(start_s))
 
 
 def _in_slices(c: Collective, blocks: int, shares: Float64) -> Collective:
