@@ -13,16 +13,21 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
+from ..kernels import at_speed
 from ..model.arrays import Float64, Int32, Int64, Ragged
 from ..model.topology import Topology
+from . import kernel_ways
 from .branching import branching
 from .routes import Routes, routes_from
 
 MOST_EQUAL = 64
 """Equally quick routes between two switches that are looked at, at most."""
 
-MOST_LANES = 4
-"""Lanes that are told apart, at most."""
+MOST_LANES, GROUP = 4, 2
+"""Lanes that are told apart, at most, and how many of them are chosen together."""
+
+SWEEPS = 8
+"""How often a pair chooses its routes, at most."""
 
 NEAR = 1e-9
 """Relative difference of latencies up to which routes are equally quick: their sums are rounded."""
@@ -45,7 +50,7 @@ class Ways:
         self._firsts: dict[tuple[int, int], list[int]] = {}
         self._known: dict[bytes, list[Ragged]] = {}  # lanes that were asked for
         self._equals: dict[int, list[list[_Equal]]] = {}  # of each pair at a distance
-        self._busy_s: dict[int, Float64] = {}  # of each link, if one more pair at a distance sends a byte
+        self._busy_s: dict[int, Float64] = {}  # what each link carries of the lanes so far, for a byte of each pair
         self._several: set[tuple[int, int]] = set()  # pairs with several ways
 
     def between(self, pairs: Int32 | Int64, lane: int = 0) -> list[list[int]]:
@@ -126,23 +131,26 @@ class Ways:
         return (self._place[b] - self._place[a]) % len(self._place)
 
     def _spread(self, distance: int) -> None:
-        """Choose the routes of all pairs at a distance for the next lane: first in the order of accelerators, then in
-        other orders, so that the lanes of one pair differ, too."""
-        nodes, byte_s = [*self._place], 1 / self._topology.bandwidth
+        """Choose the routes of all pairs at a distance for the next lanes."""
+        nodes = [*self._place]
         pairs = [p for p in zip(nodes, nodes[distance:] + nodes[:distance], strict=True) if p not in self._direct]
-        lane = len(self._found.setdefault(pairs[0], []))
-        if not lane:
+        if not self._found.setdefault(pairs[0], []):
             equal = [self._equal(*pair) for pair in pairs]
-            self._several |= {p for p, each in zip(pairs, equal, strict=True) if sum(len(r) for _, r, _ in each) > 1}
-            self._equals[distance], self._busy_s[distance] = equal, byte_s.copy()
+            several = {p for p, each in zip(pairs, equal, strict=True) if sum(len(r) for _, r, _ in each) > 1}
+            self._several |= several
+            if not several:
+                self._found.update((p, [_route(each, 0, 0)]) for p, each in zip(pairs, equal, strict=True))
+                return
+            self._equals[distance], self._busy_s[distance] = equal, np.zeros(self._topology.link_count)
         equal, busy_s = self._equals[distance], self._busy_s[distance]
-        order = np.random.default_rng(lane).permutation(len(pairs)) if lane else np.arange(len(pairs))
-        for k in order.tolist():
-            links = _least_busy(equal[k], busy_s)
-            self._found.setdefault(pairs[k], []).append(links)
-            busy_s[links] += byte_s[links]
-        if self._several.isdisjoint(pairs):
-            del self._equals[distance], self._busy_s[distance]
+        options, byte_s = _options(equal), 1 / self._topology.bandwidth
+        work = float(2 * GROUP * SWEEPS * (options.count * (options.length + 2))[options.block].sum())
+        choose = at_speed(kernel_ways.choose, work)
+        chosen, carried_s = choose(options, byte_s, busy_s, GROUP, SWEEPS)
+        self._busy_s[distance] = busy_s + carried_s
+        for k, (pair, each) in enumerate(zip(pairs, equal, strict=True)):
+            lanes = ((int(entry - options.offsets[k]), int(number)) for entry, number in chosen[k])
+            self._found.setdefault(pair, []).extend(_route(each, *lane) for lane in lanes)
 
     def _equal(self, a: int, b: int) -> list[_Equal]:
         """The quickest routes from one accelerator to another, of these those of fewest links."""
@@ -193,25 +201,30 @@ class Ways:
         return self._between_passing[a, b]
 
 
-def _least_busy(equal: list[_Equal], busy_s: Float64) -> list[int]:
-    """The route whose busiest link is busy the least, of these the one whose links are together; the first of several.
+def _route(equal: list[_Equal], entry: int, number: int) -> list[int]:
+    """The links of one of equally quick routes, [] if there is none."""
+    if not equal:
+        return []
+    first, routes, last = equal[entry]
+    return [first, *routes[number].tolist(), last]
 
-    Args:
-        busy_s: float64[links].
-    """
-    if len(equal) == 1 and len(equal[0][1]) == 1:
-        e, (links,), f = equal[0]
-        return [e, *links.tolist(), f]
-    best, found = (np.inf, np.inf), list[int]()
-    for e, routes, f in equal:
-        each_s = busy_s[routes]
-        ends_s = float(busy_s[e]), float(busy_s[f])
-        most_s, sum_s = each_s.max(axis=1, initial=max(ends_s)), each_s.sum(axis=1)
-        which = int(np.where(most_s <= most_s.min() * (1 + NEAR), sum_s, np.inf).argmin())
-        busy = float(most_s[which]), float(sum_s[which]) + sum(ends_s)
-        if not found or busy < best:
-            best, found = busy, [e, *routes[which].tolist(), f]
-    return found
+
+def _options(equal: list[list[_Equal]]) -> kernel_ways.Options:
+    """The equally quick routes of pairs as the kernel takes them."""
+    entries = [entry for each in equal for entry in each]
+    blocks = {id(routes): routes for _, routes, _ in entries}
+    number = {key: k for k, key in enumerate(blocks)}
+    sizes = np.array([routes.size for routes in blocks.values()])
+    return kernel_ways.Options(
+        np.cumsum([0, *map(len, equal)]),
+        np.array([first for first, _, _ in entries]),
+        np.array([last for _, _, last in entries]),
+        np.array([number[id(routes)] for _, routes, _ in entries]),
+        np.cumsum(sizes) - sizes,
+        np.array([routes.shape[0] for routes in blocks.values()]),
+        np.array([routes.shape[1] for routes in blocks.values()]),
+        np.concatenate([routes.ravel() for routes in blocks.values()]),
+    )
 
 
 @lru_cache(1)

@@ -1,0 +1,121 @@
+"""Which of equally quick routes each of some pairs takes, so that no link has much more to carry than another one."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..kernels.draws import noise
+
+Int64 = NDArray[np.int64]
+Float64 = NDArray[np.float64]
+
+LANE = 0.1
+"""How much what a link carries of one lane counts besides what it carries of all."""
+
+NEAR = 1e-9
+"""Relative difference up to which links are as busy: their loads are sums that are rounded."""
+
+
+class Options(NamedTuple):
+    """The routes of each pair. Those between the same two switches are a *block*, in which all have as many links.
+
+    An *entry* of a pair stands for the routes of a block, with a link before and one after them.
+    """
+
+    offsets: Int64  # int64[pairs + 1], of the entries of each
+    first: Int64  # int64[entries]
+    last: Int64  # int64[entries]
+    block: Int64  # int64[entries]
+    begin: Int64  # int64[blocks], where its links begin
+    count: Int64  # int64[blocks], how many routes it has
+    length: Int64  # int64[blocks], how many links each of them has
+    links: Int64  # int64[any], the links of routes
+
+
+def choose(options: Options, byte_s: Float64, other_s: Float64, lanes: int, sweeps: int) -> tuple[Int64, Float64]:
+    """For each pair and lane the entry and the number of its route; and what each link carries then.
+
+    Pair after pair takes the route whose busiest link is the least busy, of equal ones that whose links are together,
+    of equal ones any. Then each chooses anew, until no link carries more than one that its pairs cannot avoid.
+
+    Args:
+        byte_s: float64[links], seconds of a byte.
+        other_s: float64[links], what others carry, for a byte of each pair and lane.
+        sweeps: how often each pair chooses, at most.
+    Returns:
+        int64[pairs, lanes, 2], and float64[links].
+    """
+    pairs, count = len(options.offsets) - 1, len(byte_s)
+    busy_s, lane_s = np.zeros(count), np.zeros((lanes, count))
+    chosen = np.full((pairs, lanes, 2), -1)
+    least_s, best_s, best_sum = _unavoidable(options, byte_s, lanes), inf, inf
+    best, best_busy_s = chosen.copy(), busy_s.copy()
+    draw = 0
+    for sweep in range(2 * sweeps):
+        lane_by_lane = sweep < sweeps
+        if sweep == sweeps:
+            busy_s[:], lane_s[:], chosen[:] = 0.0, 0.0, -1
+        for turn in range(pairs * lanes):
+            k, lane = (turn % pairs, turn // pairs) if lane_by_lane else (turn // lanes, turn % lanes)
+            if chosen[k, lane, 0] >= 0:
+                _carry(options, chosen[k, lane], busy_s, lane_s[lane], byte_s, -1.0)
+            most, together, alike = inf, inf, 0
+            for entry in range(options.offsets[k], options.offsets[k + 1]):
+                block = options.block[entry]
+                length = options.length[block]
+                for number in range(options.count[block]):
+                    at = options.begin[block] + number * length
+                    worst, total = 0.0, 0.0
+                    for hop in range(-2, length):
+                        link = options.links[at + hop] if hop >= 0 else options.first[entry]
+                        if hop == -2:
+                            link = options.last[entry]
+                        load = busy_s[link] + byte_s[link] + LANE * lane_s[lane, link] + other_s[link]
+                        worst = max(worst, load)
+                        total += load
+                    if worst < most * (1 - NEAR) or (worst <= most * (1 + NEAR) and total < together * (1 - NEAR)):
+                        most, together, alike = worst, total, 0
+                    elif worst > most * (1 + NEAR) or total > together * (1 + NEAR):
+                        continue
+                    alike += 1
+                    draw += 1
+                    if noise(draw, alike) * alike < 1:
+                        chosen[k, lane, 0], chosen[k, lane, 1] = entry, number
+            _carry(options, chosen[k, lane], busy_s, lane_s[lane], byte_s, 1.0)
+        now_s, now_sum = busy_s.max(), (busy_s * busy_s).sum()
+        done = now_s <= least_s * (1 + NEAR)
+        for lane in range(lanes):
+            now_s += LANE * lane_s[lane].max()
+        if now_s < best_s * (1 - NEAR) or (now_s <= best_s * (1 + NEAR) and now_sum < best_sum * (1 - NEAR)):
+            best_s, best_sum, best[:], best_busy_s[:] = now_s, now_sum, chosen, busy_s
+        if done:
+            break
+    return best, best_busy_s
+
+
+def _unavoidable(options: Options, byte_s: Float64, lanes: int) -> float:
+    """What the busiest of the links carries that are the first or the last one of every route of their pairs."""
+    load_s, least_s = np.zeros(len(byte_s)), 0.0
+    for k in range(len(options.offsets) - 1):
+        entry = options.offsets[k]
+        if options.offsets[k + 1] == entry + 1:
+            for link in (options.first[entry], options.last[entry]):
+                load_s[link] += lanes * byte_s[link]
+                least_s = max(least_s, load_s[link])
+    return least_s
+
+
+def _carry(options: Options, route: Int64, busy_s: Float64, lane_s: Float64, byte_s: Float64, times: float) -> None:
+    """Add a byte over a route, an entry and a number, to what its links carry, or take it away."""
+    entry, block = route[0], options.block[route[0]]
+    at = options.begin[block] + route[1] * options.length[block]
+    for hop in range(-2, options.length[block]):
+        link = options.links[at + hop] if hop >= 0 else options.first[entry]
+        if hop == -2:
+            link = options.last[entry]
+        busy_s[link] += times * byte_s[link]
+        lane_s[link] += times * byte_s[link]
