@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -11,7 +13,7 @@ from stretto.model.messages import message_count
 from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
 from stretto.planners import run_planner
 from stretto.planners.fixed.overlaps import _candidates
-from stretto.schedule.job_loads import MOST_LINKS, JobLoads, Loads, _decisive
+from stretto.schedule.job_loads import MOST_LINKS, SPLITS, JobLoads, Loads, _decisive
 from stretto.schedule.overlapping import _in_slices, _scheduled, overlapped
 from stretto.schedule.ways import Ways
 from stretto.simulate import simulate
@@ -55,6 +57,31 @@ def three_spines():
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_messages_go_over_all_spines_at_the_same_time(kind):
+    """In so little data slices would cost more messages than they gain."""
+    net = three_spines()
+    c, ways = make_collective(kind, net, 1_000_000), Ways(net)
+    overlap = overlapped(net, c, list(_candidates(net, c, [], ways)), ways, np.inf)
+    plan = overlap.plan(Workload((c,)))
+    assert overlap.split == 3 and overlap.summary.endswith("of 1 slice over 3 ways each")
+    assert verify(plan).ok
+    assert simulate(plan).completion_s == pytest.approx(overlap.end_s, rel=1e-5)
+
+
+def test_messages_are_divided_only_where_jobs_then_take_less():
+    """Of little data a message costs more than its bytes, four parts share three spines, and on rails there is one way."""
+    for net, size, splits in ((three_spines(), 64_000_000, [1, 2, 3]), (three_spines(), 6_400, [1])):
+        c, ways = make_collective("allgather", net, size), Ways(net)
+        for candidate in _candidates(net, c, [], ways):
+            case = JobLoads.of(net, candidate, c, ways)
+            assert case.joined(1)[1].splits == splits
+    net = load_topology(RAILS)
+    c, ways = make_collective("allgather", net, 64_000_000), Ways(net)
+    candidate = next(iter(_candidates(net, c, [], ways)))
+    assert JobLoads.of(net, candidate, c, ways).joined(1)[1].splits == [1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("net", [load_topology(RAILS), three_spines()], ids=["rails", "spines"])
 def test_no_schedule_ends_before_what_its_algorithm_needs_at_least(net, kind):
     c, ways = make_collective(kind, net, 16_000_000), Ways(net)
@@ -63,8 +90,8 @@ def test_no_schedule_ends_before_what_its_algorithm_needs_at_least(net, kind):
     for candidate in candidates:
         case = JobLoads.of(net, candidate, c, ways)
         for waves in (1, case.waves.count):
-            for slices in (1, 3):
-                made = _scheduled(case, *case.joined(waves), np.full(slices, 1 / slices), np.inf, 1)
+            for slices, split in product((1, 3), SPLITS[: len(case.lanes)]):
+                made = _scheduled(case, *case.joined(waves), split, np.full(slices, 1 / slices), np.inf, 1)
                 assert candidate.least_s(net, c, ways) <= made.end_s * (1 + 1e-9)
 
 
@@ -130,7 +157,7 @@ def test_jobs_over_the_same_links_are_not_alike():
     """They may be over them after unlike latencies."""
     lag_s, busy_s = np.array([1e-6, 2e-6]), np.ones((1, 2, 1))
     waits = Ragged.of([[], []])
-    problem = Loads(busy_s, busy_s, lag_s, waits, block_bytes=1e6).problem(np.array([0.5, 0.5]))
+    problem = Loads(busy_s, busy_s, lag_s, waits, block_bytes=1e6).problem(np.array([0.5, 0.5]), 1)
     assert problem.alike.tolist() == [0, 1, 0, 1]
 
 

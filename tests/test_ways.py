@@ -60,6 +60,26 @@ def test_lanes_of_a_pair_are_not_all_alike_where_others_send_too():
     assert all(len({tuple(lane[pair]) for lane in lanes}) > 1 for pair in range(4))
 
 
+@pytest.mark.parametrize("distance", range(8, 64, 8))
+def test_two_lanes_fill_spines_of_half_the_width_of_a_rank(distance):
+    """Two servers a pod have four links of half a NIC's width upward, and each pair its own half of them."""
+    net = load_topology("h100:8?pod=2&spines=4")
+    nodes = net.accelerators
+    lanes = Ways(net).lanes(np.stack((nodes, np.roll(nodes, -distance)), axis=1))
+    for two in (lanes[:2], lanes[2:]):
+        carried = np.bincount(np.concatenate([lane.values for lane in two]), minlength=net.link_count) / 2
+        assert (carried / net.bandwidth).max() == pytest.approx(1 / 50e9)
+
+
+def test_ways_are_chosen_alike_at_both_speeds(monkeypatch):
+    pairs = np.array([(a, b) for a in range(0, 64, 8) for b in range(0, 64, 8) if a != b])
+    found = []
+    for speed in ("python", "compiled"):
+        monkeypatch.setenv("STRETTO_KERNELS", speed)
+        found.append([lane.values.tolist() for lane in Ways(load_topology("h100:8?pod=2&spines=4")).lanes(pairs)])
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize("spec", ["star:6", "ring:5", "h100:2"])
 def test_there_is_one_lane_where_there_is_one_way(spec):
     net = load_topology(spec)

@@ -23,7 +23,7 @@ number of bytes."""
 SLICES = (1, 2, 3, 4, 6, 8)
 """Numbers of slices that are tried."""
 
-SPLITS = (1, 2, 4)
+SPLITS = (1, 2, 3, 4)
 """Into how many parts that go different ways each message may be divided."""
 
 ROUNDING = 1e-9
@@ -101,7 +101,7 @@ class Loads(NamedTuple):
 
     def busiest_s(self, slices: int, split: int) -> float:
         """How long the busiest link is busy, where each message is divided among some ways."""
-        lane = np.arange(slices * split) % len(self.byte_s)
+        lane = lanes_of(slices, split, len(self.byte_s))
         return float((self.message_s + self.byte_s / len(lane))[lane].sum(axis=(0, 1)).max())
 
     def problem(self, shares: Float64, split: int) -> SchedulingProblem:
@@ -127,9 +127,10 @@ class Loads(NamedTuple):
         """float64[slices * jobs, links], how long the jobs of slices keep each link busy."""
         part = np.repeat(shares / split, split)
         most = (np.ceil(part * self.block_bytes) + 1) / self.block_bytes  # chunks are cut at whole bytes
-        lane = np.arange(len(part)) % len(self.byte_s)
+        lane = lanes_of(len(shares), split, len(self.byte_s))
         busy_s = self.message_s[lane] + most[:, None, None] * self.byte_s[lane]
-        return busy_s.reshape(len(shares), split, self.jobs, -1).sum(axis=1).reshape(len(shares) * self.jobs, -1)
+        each_s: Float64 = busy_s.reshape(len(shares), split, self.jobs, -1).sum(axis=1)
+        return each_s.reshape(len(shares) * self.jobs, -1)
 
 
 @dataclass(frozen=True)
@@ -203,6 +204,11 @@ class JobLoads:
     def pairs(self) -> int:
         """How many pairs of a sender and a receiver there are."""
         return self.lanes[0].rows
+
+
+def lanes_of(slices: int, split: int, lanes: int) -> Int64:
+    """int64[slices * split], the lane of each part of each slice: all parts of one are in different lanes."""
+    return np.arange(slices * split) % (lanes // split * split)
 
 
 def _carrying(lowered: Lowered, carried: Sequence[tuple[int, ...]]) -> tuple[Lowered, Int8]:

@@ -31,28 +31,30 @@ class Options(NamedTuple):
     last: Int64  # int64[entries]
     block: Int64  # int64[entries]
     begin: Int64  # int64[blocks], where its links begin
-    count: Int64  # int64[blocks], how many routes it has
+    routes: Int64  # int64[blocks], how many it has
     length: Int64  # int64[blocks], how many links each of them has
     links: Int64  # int64[any], the links of routes
 
 
-def choose(options: Options, byte_s: Float64, other_s: Float64, lanes: int, sweeps: int) -> tuple[Int64, Float64]:
-    """For each pair and lane the entry and the number of its route; and what each link carries then.
+def choose(options: Options, byte_s: Float64, before_s: Float64, order: Int64, sweeps: int) -> tuple[Int64, Float64]:
+    """For each pair and each of some lanes the entry and the number of its route; and what each link carries then.
 
     Pair after pair takes the route whose busiest link is the least busy, of equal ones that whose links are together,
-    of equal ones any. Then each chooses anew, until no link carries more than one that its pairs cannot avoid.
+    of equal ones any. Then each chooses anew, until no link carries more than one that its pairs cannot avoid. They
+    start lane by lane, and if that is not enough with all lanes of a pair at a time.
 
     Args:
         byte_s: float64[links], seconds of a byte.
-        other_s: float64[links], what others carry, for a byte of each pair and lane.
-        sweeps: how often each pair chooses, at most.
+        before_s: float64[links], what each link carries of other lanes, for a byte of each pair.
+        order: int64[lanes, pairs], in which pairs choose lane by lane.
+        sweeps: how often each pair chooses from either start, at most.
     Returns:
         int64[pairs, lanes, 2], and float64[links].
     """
-    pairs, count = len(options.offsets) - 1, len(byte_s)
+    (lanes, pairs), count = order.shape, len(byte_s)
     busy_s, lane_s = np.zeros(count), np.zeros((lanes, count))
     chosen = np.full((pairs, lanes, 2), -1)
-    least_s, best_s, best_sum = _unavoidable(options, byte_s, lanes), inf, inf
+    least_s, best_s, best_sum = _unavoidable(options, byte_s, before_s, lanes), inf, inf
     best, best_busy_s = chosen.copy(), busy_s.copy()
     draw = 0
     for sweep in range(2 * sweeps):
@@ -60,46 +62,54 @@ def choose(options: Options, byte_s: Float64, other_s: Float64, lanes: int, swee
         if sweep == sweeps:
             busy_s[:], lane_s[:], chosen[:] = 0.0, 0.0, -1
         for turn in range(pairs * lanes):
-            k, lane = (turn % pairs, turn // pairs) if lane_by_lane else (turn // lanes, turn % lanes)
+            place, lane = (turn % pairs, turn // pairs) if lane_by_lane else (turn // lanes, turn % lanes)
+            k = order[lane, place] if lane_by_lane else place
+            if options.offsets[k] == options.offsets[k + 1]:  # nothing joins them
+                continue
             if chosen[k, lane, 0] >= 0:
                 _carry(options, chosen[k, lane], busy_s, lane_s[lane], byte_s, -1.0)
             most, together, alike = inf, inf, 0
             for entry in range(options.offsets[k], options.offsets[k + 1]):
                 block = options.block[entry]
                 length = options.length[block]
-                for number in range(options.count[block]):
+                for number in range(options.routes[block]):
                     at = options.begin[block] + number * length
                     worst, total = 0.0, 0.0
                     for hop in range(-2, length):
                         link = options.links[at + hop] if hop >= 0 else options.first[entry]
                         if hop == -2:
                             link = options.last[entry]
-                        load = busy_s[link] + byte_s[link] + LANE * lane_s[lane, link] + other_s[link]
+                        load = busy_s[link] + byte_s[link] + LANE * lane_s[lane, link] + before_s[link]
                         worst = max(worst, load)
                         total += load
-                    if worst < most * (1 - NEAR) or (worst <= most * (1 + NEAR) and total < together * (1 - NEAR)):
-                        most, together, alike = worst, total, 0
-                    elif worst > most * (1 + NEAR) or total > together * (1 + NEAR):
+                    if worst > most * (1 + NEAR):
                         continue
-                    alike += 1
+                    if worst >= most * (1 - NEAR):
+                        if total > together * (1 + NEAR):
+                            continue
+                        if total < together * (1 - NEAR):
+                            alike = 0
+                    else:
+                        alike = 0
+                    most, together, alike = worst, total, alike + 1
                     draw += 1
                     if noise(draw, alike) * alike < 1:
                         chosen[k, lane, 0], chosen[k, lane, 1] = entry, number
             _carry(options, chosen[k, lane], busy_s, lane_s[lane], byte_s, 1.0)
-        now_s, now_sum = busy_s.max(), (busy_s * busy_s).sum()
-        done = now_s <= least_s * (1 + NEAR)
+        both_s = before_s + busy_s
+        now_s, now_sum = both_s.max(), (both_s * both_s).sum()
         for lane in range(lanes):
             now_s += LANE * lane_s[lane].max()
         if now_s < best_s * (1 - NEAR) or (now_s <= best_s * (1 + NEAR) and now_sum < best_sum * (1 - NEAR)):
             best_s, best_sum, best[:], best_busy_s[:] = now_s, now_sum, chosen, busy_s
-        if done:
+        if best_s <= least_s * (1 + LANE) * (1 + NEAR):
             break
     return best, best_busy_s
 
 
-def _unavoidable(options: Options, byte_s: Float64, lanes: int) -> float:
+def _unavoidable(options: Options, byte_s: Float64, before_s: Float64, lanes: int) -> float:
     """What the busiest of the links carries that are the first or the last one of every route of their pairs."""
-    load_s, least_s = np.zeros(len(byte_s)), 0.0
+    load_s, least_s = before_s.copy(), 0.0
     for k in range(len(options.offsets) - 1):
         entry = options.offsets[k]
         if options.offsets[k + 1] == entry + 1:

@@ -26,7 +26,7 @@ from .best import chunk_s, surcharge
 from .cutting import GIVE_UP
 from .effort import Budget
 from .in_steps import timed_in_steps
-from .job_loads import SLICES, Candidate, JobLoads, Loads
+from .job_loads import SLICES, Candidate, JobLoads, Loads, lanes_of
 from .moments import ends, settled
 from .scheduling_problem import COSTS, Limits
 from .waves import Jobs
@@ -96,7 +96,7 @@ class Overlap:
         depends = lowered.depends.take(row)
         depends = depends.with_values(place[part[depends.owners] * rows + depends.values])
         src, dst = lowered.src[row], lowered.dst[row]
-        way = part % len(case.lanes) * case.pairs + case.pair[row]
+        way = lanes_of(len(self.shares), self.split, len(case.lanes))[part] * case.pairs + case.pair[row]
         (c,) = workload.collectives
         shares = np.repeat(self.shares / self.split, self.split)
         plan = make_plan(

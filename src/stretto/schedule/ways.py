@@ -50,7 +50,7 @@ class Ways:
         self._firsts: dict[tuple[int, int], list[int]] = {}
         self._known: dict[bytes, list[Ragged]] = {}  # lanes that were asked for
         self._equals: dict[int, list[list[_Equal]]] = {}  # of each pair at a distance
-        self._busy_s: dict[int, Float64] = {}  # what each link carries of the lanes so far, for a byte of each pair
+        self._busy_s: dict[int, Float64] = {}  # what links carry of the lanes so far, for a byte of each of these pairs
         self._several: set[tuple[int, int]] = set()  # pairs with several ways
 
     def between(self, pairs: Int32 | Int64, lane: int = 0) -> list[list[int]]:
@@ -139,14 +139,20 @@ class Ways:
             several = {p for p, each in zip(pairs, equal, strict=True) if sum(len(r) for _, r, _ in each) > 1}
             self._several |= several
             if not several:
-                self._found.update((p, [_route(each, 0, 0)]) for p, each in zip(pairs, equal, strict=True))
+                for pair, each in zip(pairs, equal, strict=True):
+                    self._found.setdefault(pair, []).append(_route(each, 0, 0))
                 return
             self._equals[distance], self._busy_s[distance] = equal, np.zeros(self._topology.link_count)
         equal, busy_s = self._equals[distance], self._busy_s[distance]
         options, byte_s = _options(equal), 1 / self._topology.bandwidth
-        work = float(2 * GROUP * SWEEPS * (options.count * (options.length + 2))[options.block].sum())
+        work = float(2 * GROUP * SWEEPS * (options.routes * (options.length + 2))[options.block].sum())
+        # first in the order of accelerators, then in others, so that the lanes of a pair differ, too
+        done, count = len(self._found[pairs[0]]), len(pairs)
+        order = np.stack([np.random.default_rng(k).permutation(count) for k in range(done, done + GROUP)])
+        if not done:
+            order[0] = np.arange(count)
         choose = at_speed(kernel_ways.choose, work)
-        chosen, carried_s = choose(options, byte_s, busy_s, GROUP, SWEEPS)
+        chosen, carried_s = choose(options, byte_s, busy_s, order, SWEEPS)
         self._busy_s[distance] = busy_s + carried_s
         for k, (pair, each) in enumerate(zip(pairs, equal, strict=True)):
             lanes = ((int(entry - options.offsets[k]), int(number)) for entry, number in chosen[k])
