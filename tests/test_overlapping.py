@@ -65,7 +65,7 @@ def test_messages_go_over_all_spines_at_the_same_time(kind):
     plan = overlap.plan(Workload((c,)))
     assert overlap.split == 3 and overlap.summary.endswith("of 1 slice over 3 ways each")
     assert verify(plan).ok
-    assert simulate(plan).completion_s == pytest.approx(overlap.end_s, rel=1e-5)
+    assert simulate(plan).completion_s == pytest.approx(overlap.end_s, rel=1e-4)  # a part has up to a byte more
 
 
 def test_messages_are_divided_only_where_jobs_then_take_less():
