@@ -157,7 +157,7 @@ def test_jobs_over_the_same_links_are_not_alike():
     """They may be over them after unlike latencies."""
     lag_s, busy_s = np.array([1e-6, 2e-6]), np.ones((1, 2, 1))
     waits = Ragged.of([[], []])
-    problem = Loads(busy_s, busy_s, lag_s, waits, block_bytes=1e6).problem(np.array([0.5, 0.5]), 1)
+    problem = Loads(busy_s[None], busy_s, lag_s, waits, block_bytes=1e6).problem(np.array([0.5, 0.5]), 1)
     assert problem.alike.tolist() == [0, 1, 0, 1]
 
 

@@ -12,7 +12,7 @@ from ..model.arrays import Bool, Float64, Int8, Int64, Ragged
 from ..model.collective import Collective, Workload
 from ..model.topology import Topology
 from .algorithms import Algorithm, Lowered, lower
-from .scheduling_problem import SchedulingProblem
+from .scheduling_problem import SchedulingProblem, route_numbers
 from .waves import Jobs, Waves
 from .ways import Ways
 
@@ -78,7 +78,7 @@ class Candidate(NamedTuple):
 class Loads(NamedTuple):
     """What jobs ask of links. Links that are at most as busy as another one in every job of every lane are left out."""
 
-    message_s: Float64  # float64[lanes, jobs, links], for what messages cost
+    message_s: Float64  # float64[splits, lanes, jobs, links], for what messages cost, by how they are divided
     byte_s: Float64  # float64[lanes, jobs, links], for the bytes of all data
     lag_s: Float64  # float64[jobs], from senders to receivers
     depends: Ragged  # for each job those that end before it begins
@@ -101,8 +101,7 @@ class Loads(NamedTuple):
 
     def busiest_s(self, slices: int, split: int) -> float:
         """How long the busiest link is busy, where each message is divided among some ways."""
-        lane = lanes_of(slices, split, len(self.byte_s))
-        return float((self.message_s + self.byte_s / len(lane))[lane].sum(axis=(0, 1)).max())
+        return float(self._busy_s(np.full(slices, 1 / slices), split).sum(axis=0).max())
 
     def problem(self, shares: Float64, split: int) -> SchedulingProblem:
         """The jobs of slices with these shares of the data, slice by slice; each takes as long as its busiest link.
@@ -128,7 +127,7 @@ class Loads(NamedTuple):
         part = np.repeat(shares / split, split)
         most = (np.ceil(part * self.block_bytes) + 1) / self.block_bytes  # chunks are cut at whole bytes
         lane = lanes_of(len(shares), split, len(self.byte_s))
-        busy_s = self.message_s[lane] + most[:, None, None] * self.byte_s[lane]
+        busy_s = self.message_s[SPLITS.index(split)][lane] + most[:, None, None] * self.byte_s[lane]
         each_s: Float64 = busy_s.reshape(len(shares), split, self.jobs, -1).sum(axis=1)
         return each_s.reshape(len(shares) * self.jobs, -1)
 
@@ -143,6 +142,8 @@ class JobLoads:
         pair: int64[transfers], the number of the sender and receiver of each.
         lanes: the routes for each number, in each lane (:mod:`.ways`). One slice after the other goes in the next lane;
             with a root, where lanes gain little and most pairs send, there is one.
+        alone: bool[splits, lanes, numbers], whether the part in a lane is a message of its own: no part in a lane before
+            goes the same way, of those into which a message is divided.
         forwards: int8[transfers], 1 for those without what their senders had at first; None if none is.
         job, sent: int64[messages], for each message of a job of a single wave the job, and the number of the pair.
         sent_blocks: int64[messages].
@@ -155,6 +156,7 @@ class JobLoads:
     block_bytes: float
     pair: Int64
     lanes: list[Ragged]
+    alone: Bool
     forwards: Int8 | None
     job: Int64
     sent: Int64
@@ -173,8 +175,8 @@ class JobLoads:
         job, sent = np.divmod(messages, len(pairs))
         block_bytes = float(c.piece_bytes.max()) / blocks
         return cls(
-            topology, candidate.algorithm.summary, waves, blocks, block_bytes, pair.ravel(), lanes, forwards, job,
-            sent, count,
+            topology, candidate.algorithm.summary, waves, blocks, block_bytes, pair.ravel(), lanes, _alone(lanes),
+            forwards, job, sent, count,
         )  # fmt: skip
 
     def joined(self, waves: int) -> tuple[Jobs, Loads]:
@@ -185,19 +187,23 @@ class JobLoads:
         job, pair = np.divmod(messages, self.pairs)
         blocks = np.bincount(which.ravel(), self.sent_blocks)
         count, links = len(jobs.depends.lengths), topology.link_count
-        asked = np.empty((2, len(self.lanes), count * links))
+        splits = len(self.alone)
+        message_s, byte_s = (np.empty((*shape, len(self.lanes), count * links)) for shape in ((splits,), ()))
         for lane, routes in enumerate(self.lanes):
             hops = routes.take(pair)
             link, owner = hops.values, hops.owners
             use = job[owner] * links + link
-            asked[0, lane] = np.bincount(use, topology.message_s[link], count * links)
-            byte_s = blocks[owner] * self.block_bytes / topology.bandwidth[link]
-            asked[1, lane] = np.bincount(use, byte_s, count * links)
+            byte_s[lane] = np.bincount(use, blocks[owner] * self.block_bytes / topology.bandwidth[link], count * links)
+            for split, alone in enumerate(self.alone[:, lane]):
+                sent_s = np.where(alone[pair][owner], topology.message_s[link], 0.0)
+                message_s[split, lane] = np.bincount(use, sent_s, count * links)
         lag_s = np.maximum.reduceat(
             topology.route_latency_s(self.lanes[0])[pair], np.searchsorted(job, np.arange(count))
         )
+        asked = np.concatenate((message_s[:1], byte_s[None], message_s[1:]))
         kept = _decisive(asked.reshape(-1, links), len(self.lanes) * count)
-        message_s, byte_s = kept.reshape(2, len(self.lanes), count, -1)
+        kept = kept.reshape(1 + splits, len(self.lanes), count, -1)
+        message_s, byte_s = np.delete(kept, 1, axis=0), kept[1]
         return jobs, Loads(message_s, byte_s, lag_s, jobs.depends, self.block_bytes)
 
     @property
@@ -209,6 +215,18 @@ class JobLoads:
 def lanes_of(slices: int, split: int, lanes: int) -> Int64:
     """int64[slices * split], the lane of each part of each slice: all parts of one are in different lanes."""
     return np.arange(slices * split) % (lanes // split * split)
+
+
+def _alone(lanes: list[Ragged]) -> Bool:
+    """See :class:`JobLoads`."""
+    splits = SPLITS[: len(lanes)]
+    number = route_numbers(Ragged.concatenate(lanes)).reshape(len(lanes), -1)
+    alone = np.ones((len(splits), *number.shape), dtype=np.bool_)
+    for split, lane in zip(splits, alone, strict=True):
+        for later in range(len(lanes)):
+            for earlier in range(later - later % split, later):
+                lane[later] &= number[later] != number[earlier]
+    return alone
 
 
 def _carrying(lowered: Lowered, carried: Sequence[tuple[int, ...]]) -> tuple[Lowered, Int8]:
@@ -223,12 +241,13 @@ def _carrying(lowered: Lowered, carried: Sequence[tuple[int, ...]]) -> tuple[Low
 
 
 def _decisive(asked: Float64, jobs: int) -> Float64:
-    """The columns of float64[2 * jobs, links], jobs of all lanes, that are not at most as large as another one
-    everywhere; of many the largest ones, and for each job those that are largest with some share of the bytes."""
+    """The columns of float64[2 * jobs or more, links], messages and bytes of jobs of all lanes, that are not at most as
+    large as another one everywhere; of many the largest ones, and for each job those that are largest with some share
+    of the bytes."""
     alike = {column.tobytes(): k for k, column in enumerate(np.ascontiguousarray(asked.T))}
     every = asked[:, list(alike.values())]
     largest = np.argsort(-every.sum(axis=0), kind="stable")[:MOST_LINKS]
-    columns = every[:, list(dict.fromkeys([*largest.tolist(), *_busiest(every[:jobs], every[jobs:])]))]
+    columns = every[:, list(dict.fromkeys([*largest.tolist(), *_busiest(every[:jobs], every[jobs : 2 * jobs])]))]
     below = (columns[:, :, None] <= (1 + ROUNDING) * columns[:, None, :]).all(axis=0)
     place = np.arange(columns.shape[1])
     # of columns that are alike the first one stays

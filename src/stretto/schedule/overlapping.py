@@ -26,9 +26,9 @@ from .best import chunk_s, surcharge
 from .cutting import GIVE_UP
 from .effort import Budget
 from .in_steps import timed_in_steps
-from .job_loads import SLICES, Candidate, JobLoads, Loads, lanes_of
+from .job_loads import SLICES, SPLITS, Candidate, JobLoads, Loads, lanes_of
 from .moments import ends, settled
-from .scheduling_problem import COSTS, Limits
+from .scheduling_problem import COSTS, Limits, route_numbers
 from .waves import Jobs
 from .ways import Ways
 
@@ -68,14 +68,19 @@ class Overlap:
     def preference_s(self) -> float:
         """What schedules are compared by: their end, how many messages there are and what hosts do for further chunks
         of these (as ``auto`` compares its last plans)."""
-        lowered, parts = self.case.waves.lowered, self.split * len(self.shares)
-        _, first = np.unique(self.jobs.of * self.case.pairs + self.case.pair, return_index=True)
-        chunks, messages = np.zeros((2, self.case.topology.node_count), dtype=np.int64)
+        case, lowered, parts = self.case, self.case.waves.lowered, self.split * len(self.shares)
+        _, first = np.unique(self.jobs.of * case.pairs + case.pair, return_index=True)
+        times = case.alone[SPLITS.index(self.split), self.lanes].sum(axis=0)[case.pair[first]]
+        further = np.zeros(case.topology.node_count)  # chunks of a message besides its first one
         for end in (lowered.src, lowered.dst):
-            chunks += np.bincount(end, minlength=len(chunks))
-            messages += np.bincount(end[first], minlength=len(chunks))
-        further = int((chunks - messages).max())
-        return self.end_s * surcharge(parts * len(first)) + parts * further * chunk_s(self.case.topology)
+            further += parts * np.bincount(end, minlength=len(further))
+            further -= np.bincount(end[first], times, len(further))
+        return self.end_s * surcharge(int(times.sum())) + int(further.max()) * chunk_s(case.topology)
+
+    @property
+    def lanes(self) -> Int64:
+        """int64[slices * split], the lane of each part of a slice."""
+        return lanes_of(len(self.shares), self.split, len(self.case.lanes))
 
     @property
     def summary(self) -> str:
@@ -90,20 +95,22 @@ class Overlap:
         turn = np.argsort(self.start_s, kind="stable")
         part, row = np.divmod(np.arange(parts * rows), rows)
         group = _places(turn)[part // self.split * jobs + self.jobs.of[row]]
-        order = np.argsort(group, kind="stable")
+        routes = Ragged.concatenate(case.lanes)
+        at = self.lanes[part] * case.pairs + case.pair[row]
+        way = route_numbers(routes)[at] if self.split > 1 else 0 * at  # parts that go the same way are one message
+        order = np.lexsort((way, group))
         place = _places(order)
-        part, row, group = part[order], row[order], group[order].astype(np.int32)
+        part, row, at, way, group = (each[order] for each in (part, row, at, way, group))
         depends = lowered.depends.take(row)
         depends = depends.with_values(place[part[depends.owners] * rows + depends.values])
         src, dst = lowered.src[row], lowered.dst[row]
-        way = lanes_of(len(self.shares), self.split, len(case.lanes))[part] * case.pairs + case.pair[row]
         (c,) = workload.collectives
         shares = np.repeat(self.shares / self.split, self.split)
         plan = make_plan(
             case.topology, Workload((_in_slices(c, case.blocks, shares),)), "ready-order",
             chunk=(lowered.chunk[row] * parts + part).astype(np.int32), src=src, dst=Ragged.single(dst),
-            op=lowered.op[row], route=Ragged.concatenate(case.lanes).take(way), depends=depends, group=group,
-            message=numbered(group, part, src, dst), forwards=None if case.forwards is None else case.forwards[row],
+            op=lowered.op[row], route=routes.take(at), depends=depends, group=group.astype(np.int32),
+            message=numbered(group, src, dst, way), forwards=None if case.forwards is None else case.forwards[row],
         )  # fmt: skip
         return best_plan([self._timed(plan, turn[group]), timed_in_steps(plan), plan])
 
