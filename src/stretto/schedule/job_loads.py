@@ -142,8 +142,8 @@ class JobLoads:
         pair: int64[transfers], the number of the sender and receiver of each.
         lanes: the routes for each number, in each lane (:mod:`.ways`). One slice after the other goes in the next lane;
             with a root, where lanes gain little and most pairs send, there is one.
-        alone: bool[splits, lanes, numbers], whether the part in a lane is a message of its own: no part in a lane before
-            goes the same way, of those into which a message is divided.
+        alone: bool[splits, lanes, numbers], whether the part in a lane is a message of its own: of the parts into which
+            a message is divided, none in a lane before goes the same way.
         forwards: int8[transfers], 1 for those without what their senders had at first; None if none is.
         job, sent: int64[messages], for each message of a job of a single wave the job, and the number of the pair.
         sent_blocks: int64[messages].
