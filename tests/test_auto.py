@@ -26,6 +26,7 @@ from stretto.planners.auto.planner import NO_EFFORT, PLANNING_SHARE, TOO_LATE
 from stretto.planners.auto.turns import Case, Turn
 from stretto.planners.run import plan_by
 from stretto.schedule.best import Answer, exposed_s, handling_s, surcharge
+from stretto.schedule.cutting import share_of_bytes
 from stretto.schedule.effort import EFFORTS, Budget
 from stretto.schedule.kept import Kept
 from stretto.simulate import simulate
@@ -280,6 +281,16 @@ def test_where_messages_cost_more_than_their_bytes_relays_do_not_put_trees_that_
     work = Workload((make_collective("allgather", net, 64_000, ranks=ranks),))
     plan = run_planner("auto", net, work, effort="normal")
     assert simulate(plan).completion_s < 1.1 * (len(ranks) - 1) * 2e-6 / 2
+
+
+def test_links_between_switches_where_messages_cost_nothing_do_not_make_bytes_decide():
+    """Of a fat tree's links two thirds join switches. Two halves of an AllReduce are planned only if bytes decide."""
+    net = load_topology("fattree:4?message=20us")
+    assert np.median(net.message_s) == 0
+    small, large = (Workload((make_collective("allreduce", net, size),)) for size in (64_000, 64_000_000))
+    assert share_of_bytes(net, small) < 0.02 and share_of_bytes(net, large) > 0.8
+    plans = [run_planner("auto", net, work, effort="normal") for work in (small, large)]
+    assert ["rs-ag" in {each["planner"] for each in plan.meta["tried"]} for plan in plans] == [False, True]
 
 
 def test_what_was_not_asked_is_said_only_of_planners_that_may_serve():
