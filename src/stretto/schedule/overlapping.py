@@ -1,9 +1,10 @@
 """Plans in which the dimensions of a grid work at the same time, in few messages.
 
 The data is cut into slices, and each step of an algorithm into waves (:mod:`.waves`). What a step sends of one wave of
-one slice is a job: a message from each rank. More jobs overlap better, and cost more messages. So several algorithms,
-numbers of waves and of slices, and shares of slices are compared by list schedules of jobs, of which there are few,
-however many ranks there are (:mod:`.job_loads`).
+one slice is a job: a message from each rank, or one for each part of what it sends, where parts go different ways
+(:mod:`.ways`). More jobs overlap better, and more parts take less time, but both cost more messages. So several
+algorithms, numbers of waves, of parts and of slices, and shares of slices are compared by list schedules of jobs, of
+which there are few, however many ranks there are (:mod:`.job_loads`).
 """
 
 from __future__ import annotations

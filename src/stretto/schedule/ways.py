@@ -3,8 +3,10 @@
 Where several routes are equally quick, as over the spines of a leaf-spine fabric, accelerators that send at the same
 time should not all take the same one. In most steps of most algorithms the k-th accelerator sends to the one some
 places after it, all at the same distance. So the pairs of a distance choose their routes one after the other, each the
-one whose links have least to carry then. A link to a spine is often narrower than an accelerator's own. So what a pair
-sends can also be divided among *lanes*: for each lane all pairs choose once more, with what they carry already.
+one whose links have least to carry then (:mod:`.kernel_ways`). A link to a spine is often narrower than an
+accelerator's own. So what a pair sends can also be divided among *lanes*: for each lane all pairs choose once more,
+with what they carry in others. Two lanes are chosen together, as two for each pair may fit where no choice of the first
+one leaves room for the second.
 """
 
 from __future__ import annotations
