@@ -45,6 +45,7 @@ REQUESTS = (
     ("tcp-fair", "allreduce:1MB", "zoo:Abilene"),
     ("ring+rate-alloc", "allreduce:1MB", "zoo:Abilene"),
     ("ring", "allreduce:1MB", "dgx1"),
+    ("all-pairs", "allgather:1MB", "fattree:4"),
     ("swot", "allreduce:1MB", "optical:4,2"),
     ("scale-ccl", "allgather:1MB", "sites:2,2", "rules=paper"),
     ("mtegcca", "allgather:1MB", "sites:2,2", LINKS_CHANGE),
