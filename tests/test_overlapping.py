@@ -9,7 +9,7 @@ import pytest
 
 from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
-from stretto.model.messages import message_count
+from stretto.model.messages import message_count, messages_of
 from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
 from stretto.planners import run_planner
 from stretto.planners.fixed.overlaps import _candidates
@@ -66,6 +66,23 @@ def test_messages_go_over_all_spines_at_the_same_time(kind):
     assert overlap.split == 3 and overlap.summary.endswith("of 1 slice over 3 ways each")
     assert verify(plan).ok
     assert simulate(plan).completion_s == pytest.approx(overlap.end_s, rel=1e-4)  # a part has up to a byte more
+
+
+def test_parts_that_go_the_same_way_are_one_message():
+    """Pods of two H100 servers have spine links of half a NIC's width. Inside a server there is one way."""
+    overlap, workload, *_ = found("h100:4?pod=2&spines=4&message=1us", "allgather", 256_000_000)
+    plan = overlap.plan(workload)
+    assert verify(plan).ok and overlap.split == 2
+    sent = messages_of(plan).merged
+    pairs = np.stack((sent.group, sent.src, sent.dst.values), axis=1)
+    times = np.unique(pairs, axis=0, return_inverse=True, return_counts=True)
+    own_server = sent.src // 9 == sent.dst.values // 9  # a switch and its eight GPUs
+    count = times[2][times[1].ravel()]
+    assert (count[own_server] == 1).all() and (count[~own_server] <= 2).all() and (count[~own_server] == 2).any()
+    case = overlap.case
+    first = np.unique(overlap.jobs.of * case.pairs + case.pair, return_index=True)[1]
+    counted = case.alone[SPLITS.index(2), overlap.lanes].sum(axis=0)[case.pair[first]]
+    assert counted.sum() == message_count(plan)
 
 
 def test_messages_are_divided_only_where_jobs_then_take_less():
