@@ -21,23 +21,15 @@ NEAR = 1e-9
 
 
 class Options(NamedTuple):
-    """The routes of each pair. Those between the same two switches are a *block*, in which all have as many links.
+    """The routes of each pair."""
 
-    An *entry* of a pair stands for the routes of a block, with a link before and one after them.
-    """
-
-    offsets: Int64  # int64[pairs + 1], of the entries of each
-    first: Int64  # int64[entries]
-    last: Int64  # int64[entries]
-    block: Int64  # int64[entries]
-    begin: Int64  # int64[blocks], where its links begin
-    routes: Int64  # int64[blocks], how many it has
-    length: Int64  # int64[blocks], how many links each of them has
-    links: Int64  # int64[any], the links of routes
+    offsets: Int64  # int64[pairs + 1], of the routes of each
+    begins: Int64  # int64[routes + 1], where the links of each begin
+    links: Int64  # int64[any]
 
 
 def choose(options: Options, byte_s: Float64, before_s: Float64, order: Int64, sweeps: int) -> tuple[Int64, Float64]:
-    """For each pair and each of some lanes the entry and the number of its route; and what each link carries then.
+    """For each pair and each of some lanes the number of its route; and what each link carries then.
 
     Pair after pair takes the route whose busiest link is the least busy, of equal ones that whose links are together,
     of equal ones any. Then each chooses anew, until no link carries more than one that its pairs cannot avoid. They
@@ -49,11 +41,11 @@ def choose(options: Options, byte_s: Float64, before_s: Float64, order: Int64, s
         order: int64[lanes, pairs], in which pairs choose lane by lane.
         sweeps: how often each pair chooses from either start, at most.
     Returns:
-        int64[pairs, lanes, 2], and float64[links].
+        int64[pairs, lanes], -1 where nothing joins a pair; and float64[links].
     """
     (lanes, pairs), count = order.shape, len(byte_s)
     busy_s, lane_s = np.zeros(count), np.zeros((lanes, count))
-    chosen = np.full((pairs, lanes, 2), -1)
+    chosen = np.full((pairs, lanes), -1)
     least_s, best_s, best_sum = _unavoidable(options, byte_s, before_s, lanes), inf, inf
     best, best_busy_s = chosen.copy(), busy_s.copy()
     draw = 0
@@ -66,35 +58,28 @@ def choose(options: Options, byte_s: Float64, before_s: Float64, order: Int64, s
             k = order[lane, place] if lane_by_lane else place
             if options.offsets[k] == options.offsets[k + 1]:  # nothing joins them
                 continue
-            if chosen[k, lane, 0] >= 0:
+            if chosen[k, lane] >= 0:
                 _carry(options, chosen[k, lane], busy_s, lane_s[lane], byte_s, -1.0)
             most, together, alike = inf, inf, 0
-            for entry in range(options.offsets[k], options.offsets[k + 1]):
-                block = options.block[entry]
-                length = options.length[block]
-                for number in range(options.routes[block]):
-                    at = options.begin[block] + number * length
-                    worst, total = 0.0, 0.0
-                    for hop in range(-2, length):
-                        link = options.links[at + hop] if hop >= 0 else options.first[entry]
-                        if hop == -2:
-                            link = options.last[entry]
-                        load = busy_s[link] + byte_s[link] + LANE * lane_s[lane, link] + before_s[link]
-                        worst = max(worst, load)
-                        total += load
-                    if worst > most * (1 + NEAR):
+            for route in range(options.offsets[k], options.offsets[k + 1]):
+                worst, total = 0.0, 0.0
+                for link in options.links[options.begins[route] : options.begins[route + 1]]:
+                    load = busy_s[link] + byte_s[link] + LANE * lane_s[lane, link] + before_s[link]
+                    worst = max(worst, load)
+                    total += load
+                if worst > most * (1 + NEAR):
+                    continue
+                if worst >= most * (1 - NEAR):
+                    if total > together * (1 + NEAR):
                         continue
-                    if worst >= most * (1 - NEAR):
-                        if total > together * (1 + NEAR):
-                            continue
-                        if total < together * (1 - NEAR):
-                            alike = 0
-                    else:
+                    if total < together * (1 - NEAR):
                         alike = 0
-                    most, together, alike = worst, total, alike + 1
-                    draw += 1
-                    if noise(draw, alike) * alike < 1:
-                        chosen[k, lane, 0], chosen[k, lane, 1] = entry, number
+                else:
+                    alike = 0
+                most, together, alike = worst, total, alike + 1
+                draw += 1
+                if noise(draw, alike) * alike < 1:
+                    chosen[k, lane] = route
             _carry(options, chosen[k, lane], busy_s, lane_s[lane], byte_s, 1.0)
         both_s = before_s + busy_s
         now_s, now_sum = both_s.max(), (both_s * both_s).sum()
@@ -108,24 +93,25 @@ def choose(options: Options, byte_s: Float64, before_s: Float64, order: Int64, s
 
 
 def _unavoidable(options: Options, byte_s: Float64, before_s: Float64, lanes: int) -> float:
-    """What the busiest of the links carries that are the first or the last one of every route of their pairs."""
+    """What the busiest of the links carries that are the first or the last one of all routes of their pairs."""
     load_s, least_s = before_s.copy(), 0.0
     for k in range(len(options.offsets) - 1):
-        entry = options.offsets[k]
-        if options.offsets[k + 1] == entry + 1:
-            for link in (options.first[entry], options.last[entry]):
+        first, end = options.offsets[k], options.offsets[k + 1]
+        if first == end:
+            continue
+        for from_end in range(2):
+            link = options.links[options.begins[first + from_end] - from_end]
+            shared = True
+            for route in range(first, end):
+                shared &= options.links[options.begins[route + from_end] - from_end] == link
+            if shared:
                 load_s[link] += lanes * byte_s[link]
                 least_s = max(least_s, load_s[link])
     return least_s
 
 
-def _carry(options: Options, route: Int64, busy_s: Float64, lane_s: Float64, byte_s: Float64, times: float) -> None:
-    """Add a byte over a route, an entry and a number, to what its links carry, or take it away."""
-    entry, block = route[0], options.block[route[0]]
-    at = options.begin[block] + route[1] * options.length[block]
-    for hop in range(-2, options.length[block]):
-        link = options.links[at + hop] if hop >= 0 else options.first[entry]
-        if hop == -2:
-            link = options.last[entry]
+def _carry(options: Options, route: int, busy_s: Float64, lane_s: Float64, byte_s: Float64, times: float) -> None:
+    """Add a byte over a route to what its links carry, or take it away."""
+    for link in options.links[options.begins[route] : options.begins[route + 1]]:
         busy_s[link] += times * byte_s[link]
         lane_s[link] += times * byte_s[link]

@@ -51,8 +51,8 @@ class Ways:
         self._found: dict[tuple[int, int], list[list[int]]] = {}  # for each lane
         self._firsts: dict[tuple[int, int], list[int]] = {}
         self._known: dict[bytes, list[Ragged]] = {}  # lanes that were asked for
-        self._equals: dict[int, list[list[_Equal]]] = {}  # of each pair at a distance
-        self._busy_s: dict[int, Float64] = {}  # what links carry of the lanes so far, for a byte of each of these pairs
+        self._options: dict[int, tuple[kernel_ways.Options, Float64]] = {}
+        # of pairs at a distance: their routes, and what links carry of the lanes so far for a byte of each pair
         self._several: set[tuple[int, int]] = set()  # pairs with several ways
 
     def between(self, pairs: Int32 | Int64, lane: int = 0) -> list[list[int]]:
@@ -142,23 +142,22 @@ class Ways:
             self._several |= several
             if not several:
                 for pair, each in zip(pairs, equal, strict=True):
-                    self._found.setdefault(pair, []).append(_route(each, 0, 0))
+                    links = [[first, *routes[0].tolist(), last] for first, routes, last in each] or [[]]
+                    self._found.setdefault(pair, []).extend(links)
                 return
-            self._equals[distance], self._busy_s[distance] = equal, np.zeros(self._topology.link_count)
-        equal, busy_s = self._equals[distance], self._busy_s[distance]
-        options, byte_s = _options(equal), 1 / self._topology.bandwidth
-        work = float(2 * GROUP * SWEEPS * (options.routes * (options.length + 2))[options.block].sum())
+            self._options[distance] = _options(equal), np.zeros(self._topology.link_count)
+        options, busy_s = self._options[distance]
         # first in the order of accelerators, then in others, so that the lanes of a pair differ, too
         done, count = len(self._found[pairs[0]]), len(pairs)
         order = np.stack([np.random.default_rng(k).permutation(count) for k in range(done, done + GROUP)])
         if not done:
             order[0] = np.arange(count)
-        choose = at_speed(kernel_ways.choose, work)
-        chosen, carried_s = choose(options, byte_s, busy_s, order, SWEEPS)
-        self._busy_s[distance] = busy_s + carried_s
-        for k, (pair, each) in enumerate(zip(pairs, equal, strict=True)):
-            lanes = ((int(entry - options.offsets[k]), int(number)) for entry, number in chosen[k])
-            self._found.setdefault(pair, []).extend(_route(each, *lane) for lane in lanes)
+        choose = at_speed(kernel_ways.choose, float(2 * GROUP * SWEEPS * len(options.links)))
+        chosen, carried_s = choose(options, 1 / self._topology.bandwidth, busy_s, order, SWEEPS)
+        self._options[distance] = options, busy_s + carried_s
+        for pair, lanes in zip(pairs, chosen.tolist(), strict=True):
+            routes = (options.links[slice(*options.begins[[k, k + 1]])].tolist() if k >= 0 else [] for k in lanes)
+            self._found.setdefault(pair, []).extend(routes)
 
     def _equal(self, a: int, b: int) -> list[_Equal]:
         """The quickest routes from one accelerator to another, of these those of fewest links."""
@@ -209,30 +208,17 @@ class Ways:
         return self._between_passing[a, b]
 
 
-def _route(equal: list[_Equal], entry: int, number: int) -> list[int]:
-    """The links of one of equally quick routes, [] if there is none."""
-    if not equal:
-        return []
-    first, routes, last = equal[entry]
-    return [first, *routes[number].tolist(), last]
-
-
 def _options(equal: list[list[_Equal]]) -> kernel_ways.Options:
     """The equally quick routes of pairs as the kernel takes them."""
-    entries = [entry for each in equal for entry in each]
-    blocks = {id(routes): routes for _, routes, _ in entries}
-    number = {key: k for k, key in enumerate(blocks)}
-    sizes = np.array([routes.size for routes in blocks.values()])
-    return kernel_ways.Options(
-        np.cumsum([0, *map(len, equal)]),
-        np.array([first for first, _, _ in entries]),
-        np.array([last for _, _, last in entries]),
-        np.array([number[id(routes)] for _, routes, _ in entries]),
-        np.cumsum(sizes) - sizes,
-        np.array([routes.shape[0] for routes in blocks.values()]),
-        np.array([routes.shape[1] for routes in blocks.values()]),
-        np.concatenate([routes.ravel() for routes in blocks.values()]),
-    )
+    offsets, lengths, links = [0], [np.zeros(1, dtype=np.int64)], [np.zeros(0, dtype=np.int64)]
+    for each in equal:
+        for first, routes, last in each:
+            count, length = routes.shape
+            ends = np.full((count, 1), first), np.full((count, 1), last)
+            links.append(np.hstack((ends[0], routes, ends[1])).ravel())
+            lengths.append(np.full(count, length + 2))
+        offsets.append(offsets[-1] + sum(len(routes) for _, routes, _ in each))
+    return kernel_ways.Options(np.array(offsets), np.cumsum(np.concatenate(lengths)), np.concatenate(links))
 
 
 @lru_cache(1)
