@@ -13,7 +13,7 @@ from stretto.model.plan import COPY
 from stretto.model.topology import ACCELERATOR, make_topology
 from stretto.planners import run_planner
 from stretto.planners.fixed.neighbours import neighbours
-from stretto.planners.fixed.overlaps import _clusters, _gossips
+from stretto.planners.fixed.overlaps import _candidates, _clusters, _gossips
 from stretto.schedule.gossip import Direction, Line, _growth, gossips
 from stretto.schedule.gossip import _moves as moves_to
 from stretto.schedule.overlapping import overlapped
@@ -59,7 +59,7 @@ def steps_of(kind, shape, seed=0):
     """The algorithms of a kind on a grid whose ranks have any numbers."""
     n = int(np.prod(shape))
     rank = np.random.default_rng(seed).permutation(n)
-    found = gossips(kind, shape, rank, directions(shape, lines(shape)), 1.0, ())
+    found = gossips(kind, shape, rank, directions(shape, lines(shape)), 1.0)
     return [(each.algorithm.steps(kind, n), each.carried) for each in found]
 
 
@@ -184,7 +184,7 @@ def candidates_on(net, c):
     work = float(len(net.accelerators)) * net.link_count
     labels = server_labels(net, build_network(net.delayed, float(c.size_bytes), True, work), c.ranks)
     ways = Ways(net)
-    return [g for nodes, rank in _clusters(net, c, labels) for g in _gossips(net, c, nodes, rank, ways)], ways
+    return [g for rank in _clusters(c, labels) for g in _gossips(net, c, rank, ways)], ways
 
 
 @pytest.mark.parametrize(("spec", "kind", "size"), [
@@ -207,7 +207,8 @@ def test_relays_fill_the_places_of_servers_with_fewer_ranks(kind):
     net = load_topology("h100:4?message=20us")
     ranks = net.accelerators[[0, 1, 2, 8, 9, 16, 21, 24]]
     c = make_collective(kind, net, 64_000, ranks=ranks)
-    candidates, ways = candidates_on(net, c)
+    ways = Ways(net)
+    candidates = [*_candidates(net, c, [], ways)]
     assert candidates and all(len(each.algorithm.relays) == 24 for each in candidates)
     overlap = overlapped(net, c, candidates, ways, np.inf)
     assert verify(overlap.plan(Workload((c,)))).ok
@@ -228,7 +229,7 @@ def test_on_a_torus_each_block_goes_to_its_goal_by_neighbours(shape):
     n = int(np.prod(shape))
     rank = np.random.default_rng(1).permutation(n)
     place = np.array(np.unravel_index(np.argsort(rank), shape))
-    for algorithm in (each.algorithm for each in gossips("alltoall", shape, rank, to_neighbours(shape), 1.0, ())):
+    for algorithm in (each.algorithm for each in gossips("alltoall", shape, rank, to_neighbours(shape), 1.0)):
         at = np.repeat(np.arange(n), n)
         for step in algorithm.steps("alltoall", n):
             apart = np.abs(place[:, step.src] - place[:, step.dst])
@@ -240,7 +241,7 @@ def test_on_a_torus_each_block_goes_to_its_goal_by_neighbours(shape):
 
 def test_what_cannot_be_reached_has_no_moves():
     east = [way for way in to_neighbours((3, 3)) if way.offset[0] == 0]
-    assert not [*gossips("allgather", (3, 3), np.arange(9), east, 1.0, ())]
+    assert not [*gossips("allgather", (3, 3), np.arange(9), east, 1.0)]
 
 
 @pytest.mark.parametrize("spec", ["torus:3x4?message=2us", "ring:5?message=2us", "trn2:2?message=1us"])

@@ -8,7 +8,7 @@ import pytest
 from stretto.model.collective import Workload, make_collective
 from stretto.model.plan import COPY
 from stretto.planners import Request, run_planner
-from stretto.planners.fixed.neighbours import lines_of, product_with_relays
+from stretto.planners.fixed.neighbours import lines_of, product_among
 from stretto.planners.registry import asked_by
 from stretto.schedule.gossip import Line
 from stretto.schedule.products import product_of
@@ -30,11 +30,11 @@ def product(spec):
     return found, joined
 
 
-def held(candidate, kind, ranks, nodes, joined):
+def held(candidate, kind, ranks, joined):
     """For each block and node which ranks' contributions it has in the end, as bits."""
     blocks = candidate.algorithm.blocks(kind, ranks, 1)
     count = blocks * (1 if kind == "allreduce" else ranks)
-    has = np.zeros((count, nodes), dtype=object)
+    has = np.zeros((count, ranks), dtype=object)
     for rank in range(ranks):
         if kind == "allgather":
             has[rank * blocks : (rank + 1) * blocks, rank] = 1 << rank
@@ -50,47 +50,39 @@ def held(candidate, kind, ranks, nodes, joined):
     return has
 
 
-@pytest.mark.parametrize("relays", [0, 2])
 @pytest.mark.parametrize("spec", ["mesh:3x4", "torus:3x5", "torus:3x3x3", "hypercube:3", "line:5", "ring:6"])
-def test_every_block_reaches_every_rank_over_edges(spec, relays):
+def test_every_block_reaches_every_rank_over_edges(spec):
     found, joined = product(spec)
-    nodes = len(joined)
-    ranks = nodes - relays
-    others = tuple(range(ranks, nodes))
-    for candidate in spread_in_turn(found, "allgather", others, [ALIKE] * len(found.shape), 1e6, 1e6):
-        has = held(candidate, "allgather", ranks, nodes, joined)
+    ranks = len(joined)
+    for candidate in spread_in_turn(found, "allgather", [ALIKE] * len(found.shape), 1e6, 1e6):
+        has = held(candidate, "allgather", ranks, joined)
         blocks = len(has) // ranks
-        assert (has[:, :ranks] == np.repeat([1 << rank for rank in range(ranks)], blocks)[:, None]).all()
+        assert (has == np.repeat([1 << rank for rank in range(ranks)], blocks)[:, None]).all()
 
 
-@pytest.mark.parametrize("relays", [0, 2])
 @pytest.mark.parametrize(
     "spec", ["mesh:3x4", "torus:3x5", "torus:2x3", "torus:3x4", "torus:3x3x3", "torus:4x4", "line:5"]
 )
-def test_every_rank_ends_with_all_contributions_each_added_once(spec, relays):
+def test_every_rank_ends_with_all_contributions_each_added_once(spec):
     found, joined = product(spec)
-    nodes = len(joined)
-    ranks = nodes - relays
-    others = tuple(range(ranks, nodes))
-    candidates = [*spread_in_turn(found, "allreduce", others, [ALIKE] * len(found.shape), 1e6, 1e6)]
+    ranks = len(joined)
+    candidates = [*spread_in_turn(found, "allreduce", [ALIKE] * len(found.shape), 1e6, 1e6)]
     assert candidates
     for candidate in candidates:
-        assert (held(candidate, "allreduce", ranks, nodes, joined)[:, :ranks] == (1 << ranks) - 1).all()
+        assert (held(candidate, "allreduce", ranks, joined) == (1 << ranks) - 1).all()
 
 
 def test_whole_sums_are_exchanged_where_each_two_on_a_line_are_neighbours():
     for spec, most in (("torus:3x3x3", 3), ("hypercube:3", 3), ("torus:3x5", 1), ("torus:5x5", 0)):
         found, _ = product(spec)
         lines = [ALIKE] * len(found.shape)
-        ways = [*ways_in_turn(found, "allreduce", 0, lines, 1e6)]
+        ways = [*ways_in_turn(found, "allreduce", lines, 1e6)]
         assert max(len(found.shape) - way.split for way in ways) == most
-        # relays have nothing of their own to exchange
-        assert all(way.split == len(found.shape) for way in ways_in_turn(found, "allreduce", 1, lines, 1e6))
 
 
 def test_on_a_torus_a_part_begins_with_each_dimension():
     found, _ = product("torus:3x3x3")
-    best = next(way for way in ways_in_turn(found, "allgather", 0, [ALIKE] * 3, 1e9) if way.share.sum() == 3)
+    best = next(way for way in ways_in_turn(found, "allgather", [ALIKE] * 3, 1e9) if way.share.sum() == 3)
     used = [order for order, count in zip(best.orders, best.share, strict=True) if count]
     assert sorted(order[0] for order in used) == [0, 1, 2] == sorted(order[-1] for order in used)
 
@@ -98,7 +90,7 @@ def test_on_a_torus_a_part_begins_with_each_dimension():
 def test_a_slow_dimension_comes_first():
     found, _ = product("torus:3x3x3")
     lines = [ALIKE, ALIKE._replace(s_per_byte=1e-8), ALIKE]
-    alone = next(ways_in_turn(found, "allgather", 0, lines, 1e9))
+    alone = next(ways_in_turn(found, "allgather", lines, 1e9))
     assert alone.orders[int(alone.share.argmax())][0] == 1
     # each link of it carries one block, and of the last dimension nine, ten times as fast
     assert alone.least_s == pytest.approx(1e9 * 1e-8 + 1e-6)
@@ -106,8 +98,8 @@ def test_a_slow_dimension_comes_first():
 
 def test_few_bytes_and_many_blocks_are_left_out():
     found, _ = product("torus:3x5")
-    assert len([*spread_in_turn(found, "allgather", (), [ALIKE] * 2, 1.0, 1e6)]) == 1
-    assert not [*spread_in_turn(found, "allgather", (), [ALIKE] * 2, 1e6, 100.0)]
+    assert len([*spread_in_turn(found, "allgather", [ALIKE] * 2, 1.0, 1e6)]) == 1
+    assert not [*spread_in_turn(found, "allgather", [ALIKE] * 2, 1e6, 100.0)]
 
 
 @pytest.mark.parametrize("some", [False, True])
@@ -157,15 +149,15 @@ def test_what_it_takes_at_least_is_said_before_it_is_planned(kind):
 
 def test_a_link_carries_what_is_scattered_over_the_opposite_one_too():
     found, _ = product("line:5")
-    gather, both = (next(ways_in_turn(found, kind, 0, [ALIKE], 1.0)).least_s for kind in ("allgather", "allreduce"))
+    gather, both = (next(ways_in_turn(found, kind, [ALIKE], 1.0)).least_s for kind in ("allgather", "allreduce"))
     assert (gather, both) == pytest.approx((4e-6 + 4e-9, 5e-6 + 5e-9))
 
 
 def test_lines_are_as_slow_as_their_slowest_link():
     net = load_topology("mesh:3x4?message=2us")
-    both = product_with_relays(net, net.accelerators)
-    assert both is not None and lines_of(net, *both)[1]
+    found = product_among(net, net.accelerators)
+    assert found is not None and lines_of(net, found, net.accelerators)[1]
     net.bandwidth[0] /= 4
-    lines, are_alike = lines_of(net, *both)
+    lines, are_alike = lines_of(net, found, net.accelerators)
     assert not are_alike
     assert sorted(line.s_per_byte for line in lines) == pytest.approx([1 / net.bandwidth[1], 4 / net.bandwidth[1]])

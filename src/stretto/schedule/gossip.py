@@ -27,7 +27,6 @@ from ..model.kinds import BY_NAME
 from ..model.plan import COPY, REDUCE
 from . import kernel_gossip
 from .algorithms import Algorithm, Step
-from .by_servers import needed
 from .job_loads import Candidate
 
 STATES, ALIKE = 256, 2
@@ -69,46 +68,41 @@ class Move(NamedTuple):
 
 
 def gossips(
-    kind: str, shape: Sequence[int], rank: Int64, lines: Sequence[Direction], block_bytes: float,
-    relays: tuple[int, ...],
-) -> Iterator[Candidate]:  # fmt: skip
+    kind: str, shape: Sequence[int], rank: Int64, lines: Sequence[Direction], block_bytes: float
+) -> Iterator[Candidate]:
     """The algorithms of a collective by moves.
 
     Args:
-        rank: int64[cells], the rank at each cell, the last dimension fastest; relays are numbered after the ranks.
+        rank: int64[cells], the rank at each cell, the last dimension fastest.
         lines: where messages may lead.
         block_bytes: of a block: of an AllReduce the data divided by the ranks.
-        relays: nodes that only pass data on.
     """
-    ranks, traits, words = len(rank) - len(relays), BY_NAME[kind], "messages of each rank, in all dimensions at once"
+    ranks, traits, words = len(rank), BY_NAME[kind], "messages of each rank, in all dimensions at once"
     if traits.pieces == "pair":
         # a message has the blocks of all offsets that are reached through it: as a block does not grow, others suit too
-        for bytes_ in (block_bytes, block_bytes / len(rank)):
-            steps = _exchanged(_moves(shape, lines, bytes_, False)[0], shape, rank, ranks)
+        for bytes_ in (block_bytes, block_bytes / ranks):
+            steps = _exchanged(_moves(shape, lines, bytes_, False)[0], shape, rank)
             if steps:
-                yield candidate(kind, steps, 1, relays, f"{len(steps)} {words}")
+                yield candidate(kind, steps, 1, f"{len(steps)} {words}")
         return
     gathered = [_moves(shape, each, block_bytes, False) for each in _halves(shape, lines, traits.reduces)]
     gathered_s = max(end_s for _, end_s in gathered)
     if gathered_s == inf:
         return
-    back, gather = (
-        needed([_gathered(move, shape, rank, ranks) for move in moves], ranks, len(rank))
-        for moves, _ in (gathered[0], gathered[-1])
-    )
+    back, gather = ([_gathered(move, shape, rank) for move in moves] for moves, _ in (gathered[0], gathered[-1]))
     scatter = [Step(s.block, s.dst, s.src, REDUCE) for s in reversed(back)] if traits.reduces else []
     steps = scatter + (gather if traits.reduces_to_all or not traits.reduces else [])
     blocks = ranks if traits.reduces_to_all else 1
     if block_bytes >= 1 or blocks == 1:
-        yield candidate(kind, steps, blocks, relays, f"{len(steps)} {words}")
-    if traits.reduces_to_all and not relays:
+        yield candidate(kind, steps, blocks, f"{len(steps)} {words}")
+    if traits.reduces_to_all:
         steps, carried, end_s = list[Step](), list[tuple[int, ...]](), 2 * gathered_s
         for count in _parts(shape, lines):
             found = _exchanged_first(shape, rank, lines, block_bytes * ranks, count, end_s)
             steps, carried, end_s = min((steps, carried, end_s), found, key=lambda each: each[2])
         summary = f"{len(steps)} messages of each rank with whole sums, in all dimensions at once"
         if steps:
-            yield candidate(kind, steps, 1, relays, summary)._replace(carried=carried)
+            yield candidate(kind, steps, 1, summary)._replace(carried=carried)
 
 
 def _halves(shape: Sequence[int], lines: Sequence[Direction], reduces: bool) -> list[Sequence[Direction]]:
@@ -118,10 +112,10 @@ def _halves(shape: Sequence[int], lines: Sequence[Direction], reduces: bool) -> 
     return [turned, lines] if reduces and forth != back else [lines]
 
 
-def candidate(kind: str, steps: list[Step], blocks: int, relays: tuple[int, ...], summary: str) -> Candidate:
+def candidate(kind: str, steps: list[Step], blocks: int, summary: str) -> Candidate:
     """An algorithm of steps each of which begins as soon as what it sends is there."""
     kinds, cut = {kind: lambda n, b: steps}, lambda kind, n, piece: blocks
-    algorithm = Algorithm("gossip", summary, "", kinds, cut, relays=relays)
+    algorithm = Algorithm("gossip", summary, "", kinds, cut)
     return Candidate(algorithm, np.zeros(len(steps), dtype=np.int64), np.ones(len(steps), dtype=np.bool_))
 
 
@@ -247,15 +241,14 @@ def _sums(shape: Sequence[int], first: Int64, second: Int64) -> Int64:
     return np.ravel_multi_index(place, shape).astype(np.int64)
 
 
-def _gathered(move: Move, shape: Sequence[int], rank: Int64, ranks: int) -> Step:
+def _gathered(move: Move, shape: Sequence[int], rank: Int64) -> Step:
     """The step of an AllGather: each block comes to the cells that the move reaches from its origin."""
-    origin = np.flatnonzero(rank < ranks)
-    dst = _sums(shape, origin, move.reached)
+    dst = _sums(shape, np.arange(len(rank)), move.reached)
     back = np.argsort(move.to)
-    return Step(np.repeat(rank[origin], len(move.reached)), rank[back[dst]].ravel(), rank[dst].ravel(), COPY)
+    return Step(np.repeat(rank, len(move.reached)), rank[back[dst]].ravel(), rank[dst].ravel(), COPY)
 
 
-def _exchanged(moves: Sequence[Move], shape: Sequence[int], rank: Int64, ranks: int) -> list[Step]:
+def _exchanged(moves: Sequence[Move], shape: Sequence[int], rank: Int64) -> list[Step]:
     """The steps of an AllToAll: the block for the cell at an offset goes where that offset was reached from."""
     cells = np.arange(len(rank))
     at = cells.copy()  # where the block for each offset is before this move ends, relative to its origin
@@ -264,8 +257,6 @@ def _exchanged(moves: Sequence[Move], shape: Sequence[int], rank: Int64, ranks: 
         here = np.flatnonzero(np.isin(at, move.reached))
         dst, goal = _sums(shape, cells, at[here]), _sums(shape, cells, here)
         at[here] = np.argsort(move.to)[at[here]]
-        src, origin = _sums(shape, cells, at[here]), np.broadcast_to(rank[:, None], goal.shape)
-        kept = (origin < ranks) & (rank[goal] < ranks)
-        block = origin * ranks + rank[goal]
-        steps.append(Step(block[kept], rank[src][kept], rank[dst][kept], COPY))
-    return [step for step in reversed(steps) if len(step.block)]
+        src, block = _sums(shape, cells, at[here]), rank[:, None] * len(rank) + rank[goal]
+        steps.append(Step(block.ravel(), rank[src].ravel(), rank[dst].ravel(), COPY))
+    return steps[::-1]

@@ -150,7 +150,7 @@ def exchanges_in_turn(product: Product, block_bytes: float, most: float) -> Iter
             if step is not None
         ]
         summary = f"from neighbour to neighbour, one dimension after the other, in {parts} orders"
-        yield candidate("alltoall", steps, parts, (), summary)
+        yield candidate("alltoall", steps, parts, summary)
 
 
 def _in_turn(product: Product, chain: tuple[int, ...], other: int) -> list[Step]:

@@ -21,7 +21,6 @@ from ..model.arrays import Float64, Int64
 from ..model.kinds import BY_NAME, Kind
 from ..model.plan import COPY, REDUCE
 from .algorithms import Step
-from .by_servers import needed
 from .gossip import Line, candidate
 from .job_loads import Candidate
 from .products import Product
@@ -49,23 +48,20 @@ class InTurn(NamedTuple):
     least_s: float
 
 
-def ways_in_turn(
-    product: Product, kind: str, relays: int, lines: Sequence[Line], block_bytes: float
-) -> Iterator[InTurn]:
+def ways_in_turn(product: Product, kind: str, lines: Sequence[Line], block_bytes: float) -> Iterator[InTurn]:
     """The best shares of orders for each number of parts, and of dimensions along which whole sums are exchanged.
 
     Args:
-        relays: how many nodes, the last ones, only pass data on.
         lines: what a message takes along each dimension.
         block_bytes: of a block: of an AllReduce the data divided by the ranks.
     """
-    traits, size_bytes = BY_NAME[kind], block_bytes * (product.node.size - relays)
+    traits, size_bytes = BY_NAME[kind], block_bytes * product.node.size
     slowest = sorted(range(len(lines)), key=lambda axis: -lines[axis].s_per_byte)
     # first those that begin with each dimension: all of them at the same time never use one twice
     orders = [(*slowest[first:], *slowest[:first]) for first in range(len(lines))]
     if len(lines) <= MOST_PERMUTED:
         orders += [order for order in permutations(slowest) if order not in orders]
-    for exchanged in range(len(lines) + 1) if traits.reduces_to_all and not relays else (0,):
+    for exchanged in range(len(lines) + 1) if traits.reduces_to_all else (0,):
         split, passes = len(lines) - exchanged, 2 if traits.reduces_to_all else 1
         alike: dict[int, list[tuple[int, ...]]] = {}  # by the blocks into which they cut the data
         for order in orders:
@@ -86,22 +82,20 @@ def ways_in_turn(
 
 
 def spread_in_turn(
-    product: Product, kind: str, relays: tuple[int, ...], lines: Sequence[Line], block_bytes: float, most: float
+    product: Product, kind: str, lines: Sequence[Line], block_bytes: float, most: float
 ) -> Iterator[Candidate]:
     """The algorithms of :func:`ways_in_turn`.
 
     Args:
-        relays: the last nodes, which only pass data on.
         most: blocks that may be sent in all, over all steps.
     """
-    traits, ranks = BY_NAME[kind], product.node.size - len(relays)
-    pieces = ranks if traits.reduces_to_all else 1
-    for way in ways_in_turn(product, kind, len(relays), lines, block_bytes):
+    traits = BY_NAME[kind]
+    pieces = product.node.size if traits.reduces_to_all else 1
+    for way in ways_in_turn(product, kind, lines, block_bytes):
         used = way.share > 0
         orders = [order for order, is_used in zip(way.orders, used.tolist(), strict=True) if is_used]
-        found, share = [_through(product, order, way.split, traits, ranks) for order in orders], way.share[used]
-        scattered = ranks if way.split == len(lines) else _blocks(product, orders[0][: way.split])
-        blocks = scattered if traits.reduces_to_all else 1
+        found, share = [_through(product, order, way.split, traits) for order in orders], way.share[used]
+        blocks = _blocks(product, orders[0][: way.split]) if traits.reduces_to_all else 1
         sent = sum(n * len(step.block) for n, steps in zip(share.tolist(), found, strict=True) for step in steps)
         if sent <= most and blocks * share.sum() <= block_bytes * pieces:
             summary, exchanged = "from neighbour to neighbour, one dimension after the other", len(lines) - way.split
@@ -109,11 +103,11 @@ def spread_in_turn(
                 summary += f", in {len(orders)} orders at the same time"
             if exchanged:
                 summary += f", whole sums along the last {exchanged if exchanged > 1 else ''}".rstrip()
-            yield candidate(kind, _in_parts(found, share), blocks * int(share.sum()), relays, summary)
+            yield candidate(kind, _in_parts(found, share), blocks * int(share.sum()), summary)
 
 
 def _blocks(product: Product, chain: tuple[int, ...]) -> int:
-    """Into how many blocks the data of an AllReduce is cut that is scattered along some dimensions, without relays."""
+    """Into how many blocks the data of an AllReduce is cut that is scattered along some dimensions."""
     return int(np.prod([product.shape[axis] for axis in chain], dtype=np.int64))
 
 
@@ -188,15 +182,15 @@ def _in_parts(ways: Sequence[Sequence[Step]], share: Int64) -> list[Step]:
     return [step for steps in zip_longest(*together) for step in steps if step is not None]
 
 
-def _through(product: Product, chain: tuple[int, ...], split: int, traits: Kind, ranks: int) -> list[Step]:
+def _through(product: Product, chain: tuple[int, ...], split: int, traits: Kind) -> list[Step]:
     """The steps along one dimension after the other; from place ``split`` on nodes exchange whole sums."""
-    gather = _gathered(product, chain[:split], ranks)
+    gather = _gathered(product, chain[:split])
     scatter = [Step(s.block, s.dst, s.src, REDUCE) for s in reversed(gather)] if traits.reduces else []
     swaps = [_swapped(product, axis, chain[:split]) for axis in chain[split:]]
     return [*scatter, *swaps, *(gather if traits.reduces_to_all or not traits.reduces else [])]
 
 
-def _gathered(product: Product, chain: tuple[int, ...], ranks: int) -> list[Step]:
+def _gathered(product: Product, chain: tuple[int, ...]) -> list[Step]:
     """The steps in which blocks reach all nodes along some dimensions, one after the other, from the nodes with each
     coordinates in these."""
     nodes = product.node.size
@@ -204,8 +198,6 @@ def _gathered(product: Product, chain: tuple[int, ...], ranks: int) -> list[Step
     beside = [axis for axis in range(len(product.shape)) if axis not in chain]
     place = product.place
     alike = (place[beside][:, origin] == place[beside][:, goal]).all(axis=0) & (origin != goal)
-    if not beside:
-        alike &= origin < ranks
     origin, goal = origin[alike], goal[alike]
     start, before, number, count = place[:, origin], place[:, goal].copy(), np.zeros(len(goal), dtype=np.int64), 0
     end = place[:, goal]
@@ -218,8 +210,7 @@ def _gathered(product: Product, chain: tuple[int, ...], ranks: int) -> list[Step
     src = product.node[tuple(before)]
     block = _block(product, chain, origin) if beside else origin
     rows = [np.flatnonzero(number == k) for k in range(1, count + 1)]
-    steps = [Step(block[row], src[row], goal[row], COPY) for row in rows]
-    return needed(steps, ranks, nodes) if not beside and ranks < nodes else [s for s in steps if len(s.block)]
+    return [Step(block[row], src[row], goal[row], COPY) for row in rows if len(row)]
 
 
 def _block(product: Product, chain: tuple[int, ...], node: Int64) -> Int64:

@@ -16,7 +16,7 @@ began when its data is there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import product, starmap
@@ -42,9 +42,10 @@ from ...schedule.spreading import ways_in_turn
 from ...schedule.ways import Ways, ways_of
 from .. import Candidate, Request, over_links, register
 from .hops import Hop
-from .neighbours import lines_of, neighbours, product_among, product_with_relays
+from .neighbours import lines_of, neighbours, product_among
 from .overlaps import MOST_DIRECT, few_steps, fits, overlaps
 from .planner import pairless, plan_algorithm
+from .wider import wider
 
 BETWEEN_SERVERS = {
     "allgather": (DISSEMINATION.name, "ring"),
@@ -105,10 +106,8 @@ def _goes_to_neighbours(topology: Topology, c: Collective) -> bool:
     served = c.kind in BETWEEN_SERVERS and c.is_whole and messages_cost(topology)
     if not served or not topology.store_and_forward[c.ranks].all():
         return False
-    alike = neighbours(topology, c.ranks) is not None
-    if c.traits.pieces == "pair":
-        return alike or product_among(topology, c.ranks) is not None
-    return alike or product_with_relays(topology, c.ranks) is not None
+    every = (c.ranks, *(wide.c.ranks for wide in wider(topology, c)))
+    return any(neighbours(topology, ranks) or product_among(topology, ranks) for ranks in every)
 
 
 def _steps(request: Request) -> float:
@@ -151,14 +150,13 @@ def _least_s(request: Request) -> float:
     least_s = OVERLAP_GAINS * min((each.divided_s for each in estimated), default=inf)
     if not _goes_to_neighbours(topology, c):
         return least_s
-    both = None if c.traits.pieces == "pair" else product_with_relays(topology, c.ranks)
-    if both is None or neighbours(topology, c.ranks) is not None:
+    product = None if c.traits.pieces == "pair" else product_among(topology, c.ranks)
+    if product is None or neighbours(topology, c.ranks) is not None:
         return 0.0
-    product, nodes = both
-    lines, are_alike = lines_of(topology, product, nodes)
-    if len(nodes) > len(c.ranks) or not are_alike:
+    lines, are_alike = lines_of(topology, product, c.ranks)
+    if not are_alike:
         return 0.0
-    return min(least_s, *(way.least_s for way in ways_in_turn(product, c.kind, 0, lines, c.size_bytes / len(c.ranks))))
+    return min(least_s, *(way.least_s for way in ways_in_turn(product, c.kind, lines, c.size_bytes / len(c.ranks))))
 
 
 @register(
@@ -277,16 +275,12 @@ def _algorithms(topology: Topology, c: Collective, ways: Ways) -> Iterator[Algor
                 if pairless(algorithm, topology, c, ways) is None:
                     yield algorithm
         return
-    for rank, across in grids(c.ranks, labels):
-        if not all(_joined_beside(c.ranks[np.moveaxis(rank, d, 0)], ways) for d in range(rank.ndim)):
-            continue
-        first = [c.ranks[np.moveaxis(rank, d, 0).reshape(count, -1)[:, 0]] for d, count in enumerate(rank.shape)]
-        hops = [Hop.of(line, topology, ways) for line in first]
-        around = np.stack((c.ranks, np.roll(c.ranks, -1)), axis=1)
-        rings = rank.ndim == 1 and all(starmap(ways.join, around.tolist())) and ways.are_several(around)
-        choices = [_lines(c, count, d == across or rings, hops[d]) for d, count in enumerate(rank.shape)]
-        found = [on_grid(kind, rank.shape, rank.ravel(), 1, lines).algorithm for lines in product(*choices)]
-        for algorithm in (*found, *(_exchanges(rank, hops, c) if c.traits.reduces_to_all else ())):
+    for algorithm in _on_grids(topology, c, grids(c.ranks, labels), ways):
+        if pairless(algorithm, topology, c, ways) is None:
+            yield algorithm
+    for wide in wider(topology, c):
+        cells = [(rank, across) for rank, across in grids(wide.c.ranks, wide.labels) if across >= 0]
+        for algorithm in wide.algorithms(_on_grids(topology, wide.c, cells, ways)):
             if pairless(algorithm, topology, c, ways) is None:
                 yield algorithm
     for servers in gateways(topology, network, c.ranks, labels):
@@ -300,6 +294,21 @@ def _algorithms(topology: Topology, c: Collective, ways: Ways) -> Iterator[Algor
             algorithm = servers.algorithm(kind, between, at_once, among)
             if pairless(algorithm, topology, c, ways) is None:
                 yield algorithm
+
+
+def _on_grids(topology: Topology, c: Collective, cells: Iterable[tuple[Int64, int]], ways: Ways) -> Iterator[Algorithm]:
+    """The algorithms on grids of the numbers of ranks."""
+    for rank, across in cells:
+        if not all(_joined_beside(c.ranks[np.moveaxis(rank, d, 0)], ways) for d in range(rank.ndim)):
+            continue
+        first = [c.ranks[np.moveaxis(rank, d, 0).reshape(count, -1)[:, 0]] for d, count in enumerate(rank.shape)]
+        hops = [Hop.of(line, topology, ways) for line in first]
+        around = np.stack((c.ranks, np.roll(c.ranks, -1)), axis=1)
+        rings = rank.ndim == 1 and all(starmap(ways.join, around.tolist())) and ways.are_several(around)
+        choices = [_lines(c, count, d == across or rings, hops[d]) for d, count in enumerate(rank.shape)]
+        yield from (on_grid(c.kind, rank.shape, rank.ravel(), 1, lines).algorithm for lines in product(*choices))
+        if c.traits.reduces_to_all:
+            yield from _exchanges(rank, hops, c)
 
 
 def _leading(servers: Gateways, c: Collective, ways: Ways) -> Gateways:

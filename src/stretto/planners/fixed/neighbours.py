@@ -78,17 +78,6 @@ def product_among(topology: Topology, ranks: Int32) -> Product | None:
     return _product(topology, ranks.tobytes())
 
 
-def product_with_relays(topology: Topology, ranks: Int32) -> tuple[Product, Int32] | None:
-    """The product of graphs that joins the ranks, or the ranks and all other accelerators, which are relays then; and
-    its nodes, the ranks first."""
-    relays = np.setdiff1d(topology.accelerators, ranks).astype(ranks.dtype)
-    for others in (relays[:0], relays)[: 1 + len(relays)]:
-        nodes = np.concatenate((ranks, others))
-        if (product := product_among(topology, nodes)) is not None:
-            return product, nodes
-    return None
-
-
 def lines_of(topology: Topology, product: Product, nodes: Int32) -> tuple[list[Line], bool]:
     """What a message between neighbours takes along each dimension of a product, at most, and whether that is alike for
     all neighbours along each."""

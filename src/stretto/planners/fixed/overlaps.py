@@ -24,8 +24,9 @@ from ...schedule.spreading import spread_in_turn
 from ...schedule.ways import Ways
 from .. import Request
 from .hops import Hop
-from .neighbours import lines_of, neighbours, product_among, product_with_relays
+from .neighbours import lines_of, neighbours, product_among
 from .planner import pairless
+from .wider import wider
 
 FEW_STEPS = ("rabenseifner", "dissemination")
 """Algorithms in a line of few messages, of which the first one that serves is tried."""
@@ -72,9 +73,16 @@ def _candidates(topology: Topology, c: Collective, algorithms: Sequence[Algorith
                 yield Candidate(algorithm, np.array(phase), np.zeros(len(phase), dtype=np.bool_))
     if c.traits.rooted or not topology.store_and_forward[c.ranks].all():
         return
-    moves = [
-        each for nodes, rank in _clusters(topology, c, labels) for each in _gossips(topology, c, nodes, rank, ways)
-    ]
+    yield from _at_once(topology, c, labels, ways)
+    for wide in wider(topology, c):
+        for each in wide.candidates(_at_once(topology, wide.c, wide.labels, ways)):
+            if pairless(each.algorithm, topology, c, ways) is None:
+                yield each
+
+
+def _at_once(topology: Topology, c: Collective, labels: Sequence[Int64], ways: Ways) -> Iterator[Candidate]:
+    """Moves that all ranks make alike, or those from neighbour to neighbour; and direct exchanges on grids."""
+    moves = [each for rank in _clusters(c, labels) for each in _gossips(topology, c, rank, ways)]
     yield from moves or _among_neighbours(topology, c)
     if len(c.ranks) > MOST_DIRECT:
         return
@@ -86,29 +94,21 @@ def _candidates(topology: Topology, c: Collective, algorithms: Sequence[Algorith
                     yield Candidate(phased.algorithm, phased.dimension, np.isin(lines, DIRECT)[phased.dimension])
 
 
-def _clusters(topology: Topology, c: Collective, labels: Sequence[Int64]) -> Iterator[tuple[Int32, Int64]]:
-    """Nodes, the ranks first, and grids of their numbers: of servers that have equally many ranks, or else equally many
-    accelerators; or a line of all ranks."""
+def _clusters(c: Collective, labels: Sequence[Int64]) -> Iterator[Int64]:
+    """Grids of the numbers of ranks, in servers that have equally many; or a line of all ranks."""
     found = set[bytes]()
     for rank, across in grids(c.ranks, labels):
         # turned round it is the same grid
         if across >= 0 and not found & {rank.tobytes(), rank.T.tobytes()}:
             found.add(rank.tobytes())
-            yield c.ranks, rank
-    for label in labels if not found else ():
-        here = topology.accelerators[np.isin(label[topology.accelerators], label[c.ranks])]
-        nodes = np.concatenate((c.ranks, np.setdiff1d(here, c.ranks))).astype(c.ranks.dtype)
-        number = np.argsort(nodes)  # in their servers, places are in the order of nodes
-        for rank, across in grids(here, [label]):
-            if across == 0 and topology.store_and_forward[here].all():
-                found.add(rank.tobytes())
-                yield nodes, number[rank]
+            yield rank
     if not found:
-        yield c.ranks, np.arange(len(c.ranks))
+        yield np.arange(len(c.ranks))
 
 
-def _gossips(topology: Topology, c: Collective, nodes: Int32, rank: Int64, ways: Ways) -> Iterator[Candidate]:
+def _gossips(topology: Topology, c: Collective, rank: Int64, ways: Ways) -> Iterator[Candidate]:
     """The moves that all ranks of a grid make alike, if partners are joined."""
+    nodes = c.ranks
     first = [nodes[np.moveaxis(rank, d, 0).reshape(count, -1)[:, 0]] for d, count in enumerate(rank.shape)]
     hops = [Hop.of(line, topology, ways) for line in first]
     port = [next(e for e in range(d + 1) if e == d or hops[e].exits & hop.exits) for d, hop in enumerate(hops)]
@@ -119,8 +119,7 @@ def _gossips(topology: Topology, c: Collective, nodes: Int32, rank: Int64, ways:
         for d, reached in enumerate(joined)
         for k in (np.flatnonzero(reached) + 1).tolist()
     ]
-    relays = tuple(nodes[len(c.ranks) :].tolist())
-    for candidate in gossips(c.kind, rank.shape, rank.ravel(), directions, c.size_bytes / len(c.ranks), relays):
+    for candidate in gossips(c.kind, rank.shape, rank.ravel(), directions, c.size_bytes / len(c.ranks)):
         if pairless(candidate.algorithm, topology, c, ways) is None:
             yield candidate
 
@@ -130,15 +129,13 @@ def _among_neighbours(topology: Topology, c: Collective) -> Iterator[Candidate]:
     of them, send alike; and those along one dimension of a product of small graphs after the other."""
     block_bytes = c.size_bytes / len(c.ranks)
     if (found := neighbours(topology, c.ranks)) is not None:
-        yield from gossips(c.kind, *found, block_bytes, ())
+        yield from gossips(c.kind, *found, block_bytes)
     if c.traits.pieces == "pair":
         if (graphs := product_among(topology, c.ranks)) is not None:
             yield from exchanges_in_turn(graphs, block_bytes, MOST_SENT)
-    elif (both := product_with_relays(topology, c.ranks)) is not None:
-        product, nodes = both
-        lines, _ = lines_of(topology, product, nodes)
-        relays = tuple(nodes[len(c.ranks) :].tolist())
-        yield from spread_in_turn(product, c.kind, relays, lines, block_bytes, MOST_SENT)
+    elif (product := product_among(topology, c.ranks)) is not None:
+        lines, _ = lines_of(topology, product, c.ranks)
+        yield from spread_in_turn(product, c.kind, lines, block_bytes, MOST_SENT)
 
 
 def _pairs(steps: Sequence[Step], nodes: Int32) -> Int64:
