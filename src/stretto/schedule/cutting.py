@@ -40,6 +40,23 @@ def messages_cost(topology: Topology) -> bool:
     return bool(topology.message_s.any())
 
 
+def each_alone_s(topology: Topology, workload: Workload) -> float:
+    """Seconds that a plan whose messages have one chunk each takes at least, for what messages cost alone.
+
+    Each rank gets a message of every other rank's data, or if pieces are summed sends one for every other rank's, over
+    the links that lead to it, or from it. In an AllReduce, with a root, and where some have no data for others,
+    messages may be few: this is 0.
+    """
+    most_s = 0.0
+    for c in workload.collectives:
+        if c.traits.general and not (c.traits.rooted or c.traits.reduces_to_all):
+            end = topology.src if c.reduces else topology.dst
+            with np.errstate(divide="ignore"):
+                rate = np.bincount(end, 1 / topology.message_s, topology.node_count)  # messages a second
+            most_s = max(most_s, float(((len(c.ranks) - 1) / rate[c.ranks]).max()))
+    return most_s
+
+
 def is_too_fine(plans: list[Plan]) -> bool:
     """Whether finer parts need not be tried: the plan of the finest ones ends later than ``GIVE_UP`` times the best."""
     return completion_s(plans[-1]) > GIVE_UP * completion_s(best(plans))

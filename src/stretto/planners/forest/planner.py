@@ -21,7 +21,7 @@ from ...model.topology import Topology
 from ...schedule.best import best, completion_s
 from ...schedule.cutting import messages_cost
 from ...schedule.effort import Budget
-from .. import Candidate, Option, Request, register
+from .. import Candidate, Option, Request, each_alone, register
 from .candidates import LATENCY_SHARE, PACKING_STEPS, forests_of, packing_work
 from .division import few_trees, keep_largest, quickest, without_small
 from .filling import TRANSFER_COUNTS, Filling, most_promising
@@ -88,7 +88,7 @@ def _least_steps(request: Request) -> float:
     serves=_serves,
     messages=True,
     cuts=True,
-    auto=Candidate(_least_steps, counts=True, leads=True, fills_links=True),
+    auto=Candidate(_least_steps, counts=True, leads=True, fills_links=True, least_s=each_alone),
     tune=40,
 )
 def forest(request: Request, *, parts: int = 0, trees: int = 16) -> Plan:

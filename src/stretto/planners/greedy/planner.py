@@ -28,7 +28,7 @@ from ...schedule.inversion import plan_in_phases
 from ...schedule.moments import for_messages
 from ...schedule.multicast import tree_work
 from ...schedule.trees import divide
-from ..registry import Candidate, Option, Request, register
+from ..registry import Candidate, Option, Request, each_alone, register
 from .costs import with_costs
 from .exchange.circles import plan_circles
 from .exchange.clusters import plan_clusters
@@ -115,7 +115,7 @@ def _unserved(topology: Topology, workload: Workload) -> str | None:
     serves=_unserved,
     messages=True,
     cuts=True,
-    auto=Candidate(least_steps, counts=True, leads=True),
+    auto=Candidate(least_steps, counts=True, leads=True, least_s=each_alone),
 )
 def greedy(request: Request, *, parts: int = 0, work: int = 300_000, tries: int = 2_000) -> Plan:
     """Chunks matched to links, earliest arrival first, and the order of what ties searched.
