@@ -114,7 +114,8 @@ def _steps(request: Request) -> float:
     """Steps that the routes of all ranks, the estimates of all algorithms and the plans of some take, about."""
     first = request.workload.collectives[0]
     each = PAIR_STEPS if first.traits.pieces == "pair" else DELIVERY_STEPS
-    return RANK_STEPS * len(first.ranks) + each * request.deliveries
+    nodes = np.array([len(first.ranks), *(len(wide.c.ranks) for wide in wider(request.topology, first))])
+    return float((RANK_STEPS * nodes + each * request.deliveries * (nodes / nodes[0]) ** 2).sum())
 
 
 class _Estimate(NamedTuple):

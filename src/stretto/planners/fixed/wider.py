@@ -66,7 +66,7 @@ def wider(topology: Topology, c: Collective) -> list[Wider]:
     """The collective among all accelerators of the servers that have ranks, for each way to see servers in which these
     are equally large; or among all accelerators where these are joined to neighbours alone."""
     every = topology.accelerators
-    if len(every) == len(c.ranks) or c.traits.rooted or not c.is_whole or too_many(topology):
+    if len(every) == len(c.ranks) or c.traits.rooted or not c.is_whole or topology.planes or too_many(topology):
         return []
     work = float(len(every)) * topology.link_count
     network = build_network(topology.delayed, float(c.size_bytes), True, work)
