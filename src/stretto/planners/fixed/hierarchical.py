@@ -114,8 +114,10 @@ def _steps(request: Request) -> float:
     """Steps that the routes of all ranks, the estimates of all algorithms and the plans of some take, about."""
     first = request.workload.collectives[0]
     each = PAIR_STEPS if first.traits.pieces == "pair" else DELIVERY_STEPS
-    nodes = np.array([len(first.ranks), *(len(wide.c.ranks) for wide in wider(request.topology, first))])
-    return float((RANK_STEPS * nodes + each * request.deliveries * (nodes / nodes[0]) ** 2).sum())
+    ranks, among = len(first.ranks), wider(request.topology, first)
+    own = () if among and not among[0].labels else (ranks,)  # on a torus ranks alone are not alike
+    nodes = np.array([*own, *(len(wide.c.ranks) for wide in among)])
+    return float((RANK_STEPS * nodes + each * request.deliveries * (nodes / ranks) ** 2).sum())
 
 
 class _Estimate(NamedTuple):

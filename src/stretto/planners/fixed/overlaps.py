@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product as choices
+from itertools import starmap
 
 import numpy as np
 
@@ -113,15 +114,13 @@ def _gossips(topology: Topology, c: Collective, rank: Int64, ways: Ways) -> Iter
     hops = [Hop.of(line, topology, ways) for line in first]
     port = [next(e for e in range(d + 1) if e == d or hops[e].exits & hop.exits) for d, hop in enumerate(hops)]
     lines = [Line(*hop[:3], port) for hop, port in zip(hops, port, strict=True)]
-    joined = [[ways.join(int(line[0]), v) for v in line[1:].tolist()] for line in first]
     directions = [
         Direction(tuple(k * (e == d) for e in range(rank.ndim)), lines[d])
-        for d, reached in enumerate(joined)
-        for k in (np.flatnonzero(reached) + 1).tolist()
+        for d, count in enumerate(rank.shape)
+        for k in range(1, count)
+        if all(starmap(ways.join, np.stack((nodes[rank], nodes[np.roll(rank, -k, d)]), -1).reshape(-1, 2).tolist()))
     ]
-    for candidate in gossips(c.kind, rank.shape, rank.ravel(), directions, c.size_bytes / len(c.ranks)):
-        if pairless(candidate.algorithm, topology, c, ways) is None:
-            yield candidate
+    yield from gossips(c.kind, rank.shape, rank.ravel(), directions, c.size_bytes / len(c.ranks))
 
 
 def _among_neighbours(topology: Topology, c: Collective) -> Iterator[Candidate]:
