@@ -95,18 +95,17 @@ def test_plans_verify(spec, places, kind, size):
 def test_blocks_are_shared_out_evenly_and_come_from_near(places):
     net = load_topology("h100:4?message=20us")
     c = make_collective("allgather", net, 1_000_000, ranks=net.accelerators[[*places, 31]])
-    ((first, second),) = [wider(net, c)]
-    how = [*first.how, *second.how]
-    nodes, ranks = len(first.c.ranks), len(c.ranks)
-    server = np.unique(first.labels[0][first.c.ranks], return_inverse=True)[1]
-    for each in how:
+    (wide,) = wider(net, c)
+    nodes, ranks = len(wide.c.ranks), len(c.ranks)
+    server = np.unique(wide.labels[0][wide.c.ranks], return_inverse=True)[1]
+    for each in wide.how:
         assert each.blocks <= MOST_BLOCKS and len(each.carrier) == ranks * each.blocks
         at = np.repeat(np.arange(ranks), each.blocks)
         for step in each.moves:
             assert (at[step.block] == step.src).all()
             at[step.block] = step.dst
         assert (at == each.carrier).all()
-    own, *shared = how
+    own, *shared = wide.how
     assert own.blocks == 1 and not own.moves
     count = np.bincount(shared[-1].carrier, minlength=nodes)
     assert count.max() == -(-ranks * shared[-1].blocks // nodes)

@@ -78,28 +78,19 @@ def wider(topology: Topology, c: Collective) -> list[Wider]:
             by_nodes.setdefault(here.tobytes(), (here, []))[1].append(label)
     if not by_nodes and (neighbours(topology, every) or product_among(topology, every)):
         by_nodes[b""] = every, []
-    return [each for here, labels in by_nodes.values() for each in _among(topology, c, here, labels)]
+    found = []
+    for here, labels in by_nodes.values():
+        nodes = np.concatenate((c.ranks, np.setdiff1d(here, c.ranks))).astype(c.ranks.dtype)
+        few = len(c.ranks) < len(nodes) <= min(MOST_NODES, c.size_bytes)
+        if few and topology.store_and_forward[nodes].all():
+            found.append(_among(topology, c, nodes, labels))
+    return found
 
 
-def _among(topology: Topology, c: Collective, here: Int32, labels: list[Int64]) -> Iterator[Wider]:
-    """The collective among these accelerators, if there are other ones than ranks, but not too many."""
-    nodes = np.concatenate((c.ranks, np.setdiff1d(here, c.ranks))).astype(c.ranks.dtype)
-    ranks, count = len(c.ranks), len(nodes)
-    if not ranks < count <= min(MOST_NODES, c.size_bytes) or not topology.store_and_forward[nodes].all():
-        return
-
-    def with_bytes(size_bytes: int, how: list[Carriers | None]) -> Wider:
-        wide = make_collective(c.kind, topology, size_bytes, ranks=nodes.tolist())
-        return Wider(wide, labels, ranks, how)
-
-    if c.traits.reduces_to_all:
-        yield with_bytes(c.size_bytes, [None])
-        return
-    as_many_each = c.size_bytes * count // ranks
-    if c.traits.pieces == "pair":
-        yield with_bytes(as_many_each, [None])
-        return
-    own, *shared = carriers(topology, c, nodes, labels)
-    yield with_bytes(as_many_each, [own])
-    if shared:
-        yield with_bytes(c.size_bytes, [*shared])
+def _among(topology: Topology, c: Collective, nodes: Int32, labels: list[Int64]) -> Wider:
+    """The collective among these nodes, the ranks first; each with as many bytes as a rank has."""
+    ranks, all_alike = len(c.ranks), c.traits.reduces_to_all
+    size_bytes = c.size_bytes if all_alike else c.size_bytes * len(nodes) // ranks
+    wide = make_collective(c.kind, topology, size_bytes, ranks=nodes.tolist())
+    alone = all_alike or c.traits.pieces == "pair"
+    return Wider(wide, labels, ranks, [None] if alone else [*carriers(topology, c, nodes, labels)])
