@@ -26,7 +26,7 @@ from stretto.planners.auto.planner import NO_EFFORT, PLANNING_SHARE, TOO_LATE
 from stretto.planners.auto.turns import Case, Turn
 from stretto.planners.run import plan_by
 from stretto.schedule.best import Answer, exposed_s, handling_s, surcharge
-from stretto.schedule.cutting import share_of_bytes
+from stretto.schedule.cutting import each_alone_s, share_of_bytes
 from stretto.schedule.effort import EFFORTS, Budget
 from stretto.schedule.kept import Kept
 from stretto.simulate import simulate
@@ -243,6 +243,24 @@ def test_a_candidate_whose_plan_would_end_later_than_others_is_not_asked(net, ki
     assert (refused.get("hierarchical") == TOO_LATE) == late
     alone = run_planner("hierarchical", net, request, effort="normal")
     assert (simulate(alone).completion_s > 1.5 * simulate(plan).completion_s) == late
+
+
+@pytest.mark.parametrize(("kind", "size", "late"), [
+    ("allgather", 10**6, True), ("reducescatter", 10**6, True), ("alltoall", 10**6, True), ("allgather", 10**9, False),
+    ("allreduce", 10**6, False),
+])  # fmt: skip
+def test_planners_that_send_each_chunk_alone_are_not_asked_where_messages_alone_take_longer(kind, size, late):
+    net = load_topology("h100:4?message=20us")
+    request = Workload((make_collective(kind, net, size),))
+    plan = run_planner("auto", net, request, effort="normal")
+    tried = {t["planner"]: t for t in plan.meta["tried"]}
+    alone_s = each_alone_s(net, request)
+    assert (simulate(plan).completion_s < alone_s) == late
+    for name in ("forest", "greedy")[kind == "alltoall" :]:  # whose data is not for all ranks
+        assert (tried.get(name, {}).get("refused") == TOO_LATE) == late
+    if kind in ("allgather", "reducescatter"):  # 31 messages over two links
+        assert alone_s == pytest.approx(31 * 20e-6 / 2)
+        assert simulate(run_planner("greedy", net, request, effort="quick")).completion_s > alone_s
 
 
 def test_a_plan_alike_for_all_ranks_that_is_far_from_a_tight_bound_is_not_enough():
