@@ -166,8 +166,12 @@ def test_jobs_wait_for_the_blocks_that_are_brought_to_carriers():
     seen = 0
     for _, each in candidates(net, c):
         if "carry" in each.algorithm.summary:
-            loads = JobLoads.of(net, each, c, ways)
-            assert len(np.unique(each.phase)) == 1 + len(np.unique(each.phase[each.phase < each.phase.max()]))
-            assert loads.waves.jobs.depends.lengths.any()
+            waves = JobLoads.of(net, each, c, ways).waves
+            brings = each.phase[waves.step] < 0
+            assert brings.any() and not waves.wave[brings].any()
+            others = waves.jobs.depends.owners[brings[waves.jobs.depends.values]]
+            assert not brings[others].all(), "jobs wait for them"
+            first = each.phase[waves.step] == each.phase[each.phase >= 0].min()
+            assert not waves.wave[first].any(), "what they bring is sent with what was there"
             seen += 1
     assert seen

@@ -34,7 +34,8 @@ class Candidate(NamedTuple):
     """An algorithm in which all sums come before all copies."""
 
     algorithm: Algorithm
-    phase: Int64  # int64[steps], whether each goes inside servers or across: a number for those that follow each other
+    phase: Int64  # int64[steps], whether each goes inside servers or across: a number for those that follow each other;
+    # -1 for those that bring blocks to where the algorithm begins, or sums on from where it ends
     direct: Bool  # bool[steps], whether a step waits for no other one of its phase
     carried: Sequence[tuple[int, ...]] | None = None
     """For each step of sums the earlier ones of which it sends on what they brought, and -1 if also what a rank had at

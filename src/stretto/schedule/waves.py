@@ -51,7 +51,8 @@ class Waves:
         """The waves of an algorithm in which all sums come before all copies.
 
         Args:
-            phase: int64[steps]; the steps of a phase follow each other.
+            phase: int64[steps]; the steps of a phase follow each other. What steps below 0 bring, or of sums take away,
+                makes no wave of its own.
             nodes: of the network.
         """
         rows = np.split(np.arange(len(lowered.chunk)), offsets_of(np.bincount(lowered.group))[1:-1])
@@ -105,4 +106,4 @@ def _number(wave: Int64, rows: list[Int64], phase: Int64, chunk: Int32, src: Int
     for number, (each, own) in enumerate(zip(rows, phase.tolist(), strict=True), start=1):
         here, there = (chunk[each].astype(np.int64) * nodes + end[each] for end in (src, dst))
         wave[each] = np.where(brought_in[here] == own, within[here], brought_by[here])
-        within[there], brought_in[there], brought_by[there] = wave[each], own, number
+        within[there], brought_in[there], brought_by[there] = wave[each], own, number * (own >= 0)

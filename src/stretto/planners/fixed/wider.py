@@ -45,7 +45,7 @@ class Wider:
                 yield for_ranks(algorithm, self.c.kind, self.ranks, self._relays, how, None)[0]
 
     def candidates(self, found: Iterable[Candidate]) -> Iterator[Candidate]:
-        """The same for candidates. Steps that bring blocks to carriers are a phase of their own."""
+        """The same for candidates."""
         for each in found:
             for how in self.how:
                 made, of = for_ranks(each.algorithm, self.c.kind, self.ranks, self._relays, how, each.carried)
@@ -53,7 +53,7 @@ class Wider:
                 if each.carried is not None:
                     number = {-1: -1} | {k: place for place, k in enumerate(of.tolist())}
                     carried = [tuple(number[k] for k in each.carried[step] if k in number) for step in of.tolist()]
-                phase = np.where(of < 0, each.phase.max() + 1, each.phase[of])
+                phase = np.where(of < 0, -1, each.phase[of])
                 yield Candidate(made, phase, each.direct[of] & (of >= 0), carried)
 
     @property
