@@ -8,6 +8,7 @@ import pytest
 from stretto.bounds import bounds
 from stretto.model.collective import Workload, make_collective
 from stretto.model.plan import COPY
+from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
 from stretto.planners import run_planner
 from stretto.planners.fixed import hierarchical, overlaps
 from stretto.planners.fixed.overlaps import _at_once
@@ -33,7 +34,7 @@ def collective(spec, kind, size, places=None):
 
 def candidates(net, c):
     for wide in wider(net, c):
-        for each in _at_once(net, wide.c, wide.labels, Ways(net)):
+        for each in _at_once(net, wide.c, wide.cells, Ways(net)):
             yield from ((each, made) for made in wide.candidates([each]))
 
 
@@ -78,7 +79,7 @@ def test_every_rank_ends_with_what_it_wants_and_nothing_useless_is_sent(spec, pl
     assert checked
 
 
-@pytest.mark.parametrize("size", [1_000, 64_000, 16_000_000])
+@pytest.mark.parametrize("size", [98, 101, 300, 1_000, 64_000, 16_000_000])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("spec", "places"),
@@ -87,7 +88,7 @@ def test_every_rank_ends_with_what_it_wants_and_nothing_useless_is_sent(spec, pl
 def test_plans_verify(spec, places, kind, size):
     net, c = collective(spec, kind, size, places)
     plan = run_planner("hierarchical", net, Workload((c,)), effort="quick")
-    assert verify(plan).ok
+    assert verify(plan).ok, "also where a piece has fewer bytes than it could have blocks"
     assert simulate(plan).completion_s >= bounds(net, Workload((c,)))[0].seconds
 
 
@@ -97,7 +98,7 @@ def test_blocks_are_shared_out_evenly_and_come_from_near(places):
     c = make_collective("allgather", net, 1_000_000, ranks=net.accelerators[[*places, 31]])
     (wide,) = wider(net, c)
     nodes, ranks = len(wide.c.ranks), len(c.ranks)
-    server = np.unique(wide.labels[0][wide.c.ranks], return_inverse=True)[1]
+    server = np.searchsorted(net.accelerators, wide.c.ranks) // 8
     for each in wide.how:
         assert each.blocks <= MOST_BLOCKS and len(each.carrier) == ranks * each.blocks
         at = np.repeat(np.arange(ranks), each.blocks)
@@ -158,6 +159,44 @@ def test_no_more_accelerators_than_that_take_part():
     assert [len(each.c.ranks) for each in wider(large, c)] == [16]  # of two servers
     large, c = collective("h100:36?message=2us", "allreduce", 1_000_000)
     assert not wider(large, c)
+
+
+def test_idle_servers_and_single_switches_take_no_part():
+    for spec, places in (
+        ("h100:4?message=2us", [0, 1, 3]),
+        ("star:8?message=2us", [0, 1, 3]),
+        ("dgx2?message=2us", [0]),
+    ):
+        net, c = collective(spec, "allgather", 1_000_000, [*places, 5])
+        assert not wider(net, c)
+    net, c = collective("h100:4?message=2us", "allgather", 1_000_000, [0, 1, 8])
+    (wide,) = wider(net, c)
+    assert sorted(wide.c.ranks) == [*net.accelerators[:16]]
+
+
+def test_large_tori_are_not_searched_for_their_symmetry(monkeypatch):
+    net, c = collective("torus:8x8x8?message=2us", "allgather", 1_000_000, range(6))
+    monkeypatch.setattr("stretto.planners.fixed.wider.neighbours", None)
+    assert not wider(net, c)
+
+
+@pytest.mark.parametrize("kind", ["allgather", "allreduce"])
+def test_the_order_in_which_ranks_are_given_may_name_their_rails(kind):
+    """On rails places count. Where they are in another order in each server, ranks of a rail have the same place."""
+    net = load_topology("h100:4?message=2us")
+    order = np.random.default_rng(0).permuted(np.arange(32).reshape(4, 8), axis=1)
+    places = np.argsort(order, axis=1)
+    ends = []
+    for ranks in (np.arange(32), (places + 8 * np.arange(4)[:, None]).ravel()):
+        # GPU ``ranks[k]`` is at the rail that GPU k is at in the network itself
+        name = np.arange(net.node_count)
+        name[net.accelerators] = net.accelerators[ranks]
+        links = zip(name[net.src].tolist(), name[net.dst].tolist(), net.bandwidth, net.latency_s, strict=True)
+        kinds = [ACCELERATOR if is_one else SWITCH for is_one in net.is_accelerator.tolist()]
+        renamed = make_topology("renamed", kinds, [*links], message_s=net.message_s)
+        c = make_collective(kind, renamed, 16_000_000, ranks=net.accelerators[ranks])
+        ends.append(simulate(run_planner("hierarchical", renamed, Workload((c,)))).completion_s)
+    assert ends[0] == pytest.approx(ends[1])
 
 
 def test_jobs_wait_for_the_blocks_that_are_brought_to_carriers():

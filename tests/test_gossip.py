@@ -14,11 +14,12 @@ from stretto.model.topology import ACCELERATOR, make_topology
 from stretto.planners import run_planner
 from stretto.planners.fixed.neighbours import neighbours
 from stretto.planners.fixed.overlaps import _candidates, _clusters, _gossips
+from stretto.planners.fixed.planner import pairless
 from stretto.schedule.gossip import Direction, Line, _growth, gossips
 from stretto.schedule.gossip import _moves as moves_to
 from stretto.schedule.overlapping import overlapped
 from stretto.schedule.pipes import build_network
-from stretto.schedule.servers import server_labels
+from stretto.schedule.servers import grids, server_labels
 from stretto.schedule.ways import Ways
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
@@ -184,7 +185,7 @@ def candidates_on(net, c):
     work = float(len(net.accelerators)) * net.link_count
     labels = server_labels(net, build_network(net.delayed, float(c.size_bytes), True, work), c.ranks)
     ways = Ways(net)
-    return [g for rank in _clusters(c, labels) for g in _gossips(net, c, rank, ways)], ways
+    return [g for rank in _clusters([*grids(c.ranks, labels)]) for g in _gossips(net, c, rank, ways)], ways
 
 
 @pytest.mark.parametrize(("spec", "kind", "size"), [
@@ -242,6 +243,20 @@ def test_on_a_torus_each_block_goes_to_its_goal_by_neighbours(shape):
 def test_what_cannot_be_reached_has_no_moves():
     east = [way for way in to_neighbours((3, 3)) if way.offset[0] == 0]
     assert not [*gossips("allgather", (3, 3), np.arange(9), east, 1.0)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_moves_lead_only_where_all_ranks_are_joined(kind):
+    """In the second server links lead round, in the first one between any two."""
+    inside = [(a, b) for a in range(3) for b in range(3) if a != b] + [(3, 4), (4, 5), (5, 3)]
+    across = [(a, a + 3) for a in range(3)] + [(a + 3, a) for a in range(3)]
+    links = [(a, b, 1e9, 1e-6) for a, b in inside + across]
+    net = make_topology("uneven", [ACCELERATOR] * 6, links, message_s=[1e-6] * len(links))
+    c, ways = make_collective(kind, net, 6_000), Ways(net)
+    found = [*_gossips(net, c, np.arange(6).reshape(2, 3), ways)]
+    assert found
+    for each in found:
+        assert pairless(each.algorithm, net, c, ways) is None
 
 
 @pytest.mark.parametrize("spec", ["torus:3x4?message=2us", "ring:5?message=2us", "trn2:2?message=1us"])

@@ -26,6 +26,7 @@ from ..model.arrays import Bool, Int64, Ragged
 from ..model.kinds import BY_NAME
 from ..model.plan import COPY, REDUCE
 from .algorithms import BINOMIAL, DISSEMINATION, WHERE_MESSAGES_COST, Algorithm, Step, exchange
+from .useful import useful
 
 EXCHANGE = WHERE_MESSAGES_COST["recursive-doubling"]
 """Between gateways, of whole sums."""
@@ -256,28 +257,10 @@ class Gateways:
         Args:
             holders: int64[some, blocks], those who have each block at first.
         """
-        holds = np.zeros((self.ranks + len(self.relays), holders.shape[1]), dtype=np.bool_)
-        holds[holders, np.arange(holders.shape[1])] = True
-        useful = []
-        for step in steps:
-            useful.append(_chosen(step, ~holds[step.dst, step.block]))
-            holds[useful[-1].dst, useful[-1].block] = True
-        return needed(useful, self.ranks, len(holds))
-
-
-def needed(steps: Sequence[Step], ranks: int, nodes: int) -> list[Step]:
-    """Copies without those to relays that do not send them on.
-
-    Args:
-        ranks, nodes: how many there are; relays are numbered after the ranks.
-    """
-    kept, blocks = list[Step](), 1 + max((int(step.block.max(initial=0)) for step in steps), default=0)
-    asked = np.zeros((nodes, blocks), dtype=np.bool_)
-    asked[:ranks] = True
-    for step in reversed(steps):
-        kept.append(_chosen(step, asked[step.dst, step.block]))
-        asked[kept[-1].src, kept[-1].block] = True
-    return [step for step in reversed(kept) if len(step.block)]
+        first, last = np.zeros((2, self.ranks + len(self.relays), holders.shape[1]), dtype=np.bool_)
+        first[holders, np.arange(holders.shape[1])] = True
+        last[: self.ranks] = True
+        return [step for step in useful(steps, first, last, once=True) if len(step.block)]
 
 
 def _between(across: str, servers: int, home: int) -> list[Step]:

@@ -22,9 +22,11 @@ from ..model.plan import COPY, REDUCE
 from ..model.topology import Topology
 from .algorithms import Algorithm, Step
 from .shortest_trees import shortest_trees
+from .useful import useful
 
 MOST_BLOCKS = 8
-"""Blocks into which a piece is cut so that all can carry about as many, at most."""
+"""Blocks into which a piece is cut so that shares are nearly equal, at most: eight accelerators of a server can carry
+equally many with that, however many of them are ranks."""
 
 DIGITS = 9
 """Digits to which shares and distances are compared, which are rounded."""
@@ -47,7 +49,8 @@ class Carriers(NamedTuple):
 
 
 def carriers(topology: Topology, c: Collective, nodes: Int32, labels: Sequence[Int64]) -> Iterator[Carriers]:
-    """Ways to share out what ranks have: each carries its own; or accelerators of a server carry about as much, or all.
+    """Ways to share out the blocks: each rank carries its own; all accelerators of a server carry equally many; or all
+    accelerators do.
 
     Args:
         nodes: the ranks, then the other accelerators.
@@ -60,7 +63,7 @@ def carriers(topology: Topology, c: Collective, nodes: Int32, labels: Sequence[I
         server = np.unique(label[nodes], return_inverse=True)[1].ravel()
         here, all_here = np.bincount(server[:ranks], minlength=server.max() + 1), np.bincount(server)
         if np.ptp(here):
-            parts.append((here[server], all_here[server], "which carry as much as others of their servers"))
+            parts.append((here[server], all_here[server], "which carry as much as others in their servers"))
     parts.append((np.full(len(nodes), ranks), np.full(len(nodes), len(nodes)), "which carry as much as others"))
     near = _Near.of(topology, c, nodes)
     for part, whole, words in parts:
@@ -182,15 +185,15 @@ def for_ranks(
         steps = [_lifted(step, own, parts) for step in steps]
         moves = [_in_parts(step, parts) for step in how.moves]
         parts *= how.blocks
-    useful = _useful([*moves, *steps], traits, *_ends(traits, ranks, nodes, parts), carried)
-    kept = np.array([len(step.block) > 0 for step in useful], dtype=np.bool_)
-    number = np.pad(np.arange(len(steps)), (len(moves), 0), constant_values=-1)[kept]
-    useful = [step for step in useful if len(step.block)]
+    number = np.pad(np.arange(len(steps)), (len(moves), 0), constant_values=-1)
+    steps = useful([*moves, *steps], *_ends(traits, ranks, nodes, parts), not traits.reduces_to_all, carried)
+    count, kept = len(steps) - len(moves), np.array([len(step.block) > 0 for step in steps], dtype=np.bool_)
+    steps, number = [step for step in steps if len(step.block)], number[kept]
     if backwards:
-        useful, number = _backwards(useful, REDUCE), np.where(number < 0, -1, len(steps) - 1 - number)[::-1]
+        steps, number = _backwards(steps, REDUCE), np.where(number < 0, -1, count - 1 - number)[::-1]
     made = replace(
         algorithm,
-        kinds={kind: lambda n, b: useful},
+        kinds={kind: lambda n, b: steps},
         blocks=lambda kind, n, piece: parts,
         relays=relays,
         summary=summary,
@@ -249,34 +252,3 @@ def _ends(traits: Kind, ranks: int, nodes: int, parts: int) -> tuple[Bool, Bool]
         first[:] = False
         first[block // parts, block] = True
     return first, last
-
-
-def _useful(
-    steps: Sequence[Step], traits: Kind, first: Bool, last: Bool, carried: Sequence[tuple[int, ...]] | None
-) -> list[Step]:
-    """The steps without what carries nothing, comes to whom has it, or is needed by nobody.
-
-    Args:
-        traits: of the kind; those of a ReduceScatter are copies here.
-        first, last: see :func:`_ends`.
-    """
-    chosen = list[Bool]()
-    has, brought = first.copy(), list[Bool]()  # by all steps, and by each alone
-    for number, step in enumerate(steps):
-        if carried is None:
-            mine = has[step.src, step.block]
-        else:
-            own = [(first if k < 0 else brought[k])[step.src, step.block] for k in carried[number]]
-            mine = np.any(own, axis=0)
-        if not traits.reduces_to_all:
-            mine &= ~has[step.dst, step.block]
-        if carried is not None:
-            brought.append(np.zeros_like(has))
-            brought[-1][step.dst[mine], step.block[mine]] = True
-        has[step.dst[mine], step.block[mine]] = True
-        chosen.append(mine)
-    needed = last.copy()
-    for step, mine in zip(reversed(steps), reversed(chosen), strict=True):
-        mine &= needed[step.dst, step.block]
-        needed[step.src[mine], step.block[mine]] = True
-    return [Step(s.block[c], s.src[c], s.dst[c], s.op) for s, c in zip(steps, chosen, strict=True)]

@@ -87,11 +87,11 @@ def are_far_apart(topology: Topology, workload: Workload) -> bool:
 
 def grids(ranks: Int32, labels: Sequence[Int64]) -> Iterator[tuple[Int64, int]]:
     """Grids of the numbers of ranks, and which dimension leads from server to server: servers of equal sizes by places,
-    in the order of nodes, places by servers, and all ranks in a line."""
+    places by servers, and all ranks in a line."""
     for label in labels:
         _, server, count = np.unique(label[ranks], return_inverse=True, return_counts=True)
         if (count == count[0]).all():
-            by_server = np.lexsort((ranks, server.ravel())).reshape(len(count), -1)
+            by_server = np.argsort(server.ravel(), kind="stable").reshape(len(count), -1)
             yield by_server, 0
             yield by_server.T, 1
     yield np.arange(len(ranks)), -1

@@ -114,10 +114,8 @@ def _steps(request: Request) -> float:
     """Steps that the routes of all ranks, the estimates of all algorithms and the plans of some take, about."""
     first = request.workload.collectives[0]
     each = PAIR_STEPS if first.traits.pieces == "pair" else DELIVERY_STEPS
-    ranks, among = len(first.ranks), wider(request.topology, first)
-    own = () if among and not among[0].labels else (ranks,)  # on a torus ranks alone are not alike
-    nodes = np.array([*own, *(len(wide.c.ranks) for wide in among)])
-    return float((RANK_STEPS * nodes + each * request.deliveries * (nodes / ranks) ** 2).sum())
+    nodes = np.array([len(first.ranks), *(len(wide.c.ranks) for wide in wider(request.topology, first))])
+    return float((RANK_STEPS * nodes + each * request.deliveries * (nodes / nodes[0]) ** 2).sum())
 
 
 class _Estimate(NamedTuple):
@@ -153,13 +151,13 @@ def _least_s(request: Request) -> float:
     least_s = OVERLAP_GAINS * min((each.divided_s for each in estimated), default=inf)
     if not _goes_to_neighbours(topology, c):
         return least_s
-    product = None if c.traits.pieces == "pair" else product_among(topology, c.ranks)
-    if product is None or neighbours(topology, c.ranks) is not None:
+    grid = None if c.traits.pieces == "pair" or wider(topology, c) else product_among(topology, c.ranks)
+    if grid is None or neighbours(topology, c.ranks) is not None:
         return 0.0
-    lines, are_alike = lines_of(topology, product, c.ranks)
+    lines, are_alike = lines_of(topology, grid, c.ranks)
     if not are_alike:
         return 0.0
-    return min(least_s, *(way.least_s for way in ways_in_turn(product, c.kind, lines, c.size_bytes / len(c.ranks))))
+    return min(least_s, *(way.least_s for way in ways_in_turn(grid, c.kind, lines, c.size_bytes / len(c.ranks))))
 
 
 @register(
@@ -282,8 +280,7 @@ def _algorithms(topology: Topology, c: Collective, ways: Ways) -> Iterator[Algor
         if pairless(algorithm, topology, c, ways) is None:
             yield algorithm
     for wide in wider(topology, c):
-        cells = [(rank, across) for rank, across in grids(wide.c.ranks, wide.labels) if across >= 0]
-        for algorithm in wide.algorithms(_on_grids(topology, wide.c, cells, ways)):
+        for algorithm in wide.algorithms(_on_grids(topology, wide.c, wide.cells, ways)):
             if pairless(algorithm, topology, c, ways) is None:
                 yield algorithm
     for servers in gateways(topology, network, c.ranks, labels):

@@ -74,20 +74,24 @@ def _candidates(topology: Topology, c: Collective, algorithms: Sequence[Algorith
                 yield Candidate(algorithm, np.array(phase), np.zeros(len(phase), dtype=np.bool_))
     if c.traits.rooted or not topology.store_and_forward[c.ranks].all():
         return
-    yield from _at_once(topology, c, labels, ways)
+    yield from _at_once(topology, c, [*grids(c.ranks, labels)], ways)
     for wide in wider(topology, c):
-        for each in wide.candidates(_at_once(topology, wide.c, wide.labels, ways)):
+        for each in wide.candidates(_at_once(topology, wide.c, wide.cells, ways)):
             if pairless(each.algorithm, topology, c, ways) is None:
                 yield each
 
 
-def _at_once(topology: Topology, c: Collective, labels: Sequence[Int64], ways: Ways) -> Iterator[Candidate]:
-    """Moves that all ranks make alike, or those from neighbour to neighbour; and direct exchanges on grids."""
-    moves = [each for rank in _clusters(c, labels) for each in _gossips(topology, c, rank, ways)]
+def _at_once(topology: Topology, c: Collective, cells: Sequence[tuple[Int64, int]], ways: Ways) -> Iterator[Candidate]:
+    """Moves that all ranks make alike, or messages from neighbour to neighbour; and direct exchanges on grids.
+
+    Args:
+        cells: grids of the numbers of ranks, as of :func:`~stretto.schedule.servers.grids`.
+    """
+    moves = [each for rank in _clusters(cells) for each in _gossips(topology, c, rank, ways)]
     yield from moves or _among_neighbours(topology, c)
     if len(c.ranks) > MOST_DIRECT:
         return
-    for rank, across in grids(c.ranks, labels):
+    for rank, across in cells:
         if min(rank.shape) > 1 and rank.ndim > 1:
             for lines in choices(*(_lines(c.kind, count, d == across) for d, count in enumerate(rank.shape))):
                 if set(lines) & set(DIRECT):
@@ -95,16 +99,14 @@ def _at_once(topology: Topology, c: Collective, labels: Sequence[Int64], ways: W
                     yield Candidate(phased.algorithm, phased.dimension, np.isin(lines, DIRECT)[phased.dimension])
 
 
-def _clusters(c: Collective, labels: Sequence[Int64]) -> Iterator[Int64]:
-    """Grids of the numbers of ranks, in servers that have equally many; or a line of all ranks."""
+def _clusters(cells: Sequence[tuple[Int64, int]]) -> Iterator[Int64]:
+    """The grids of servers that have equally many ranks; or a line of all ranks."""
     found = set[bytes]()
-    for rank, across in grids(c.ranks, labels):
+    for rank, across in sorted(cells, key=lambda each: each[1] < 0):
         # turned round it is the same grid
-        if across >= 0 and not found & {rank.tobytes(), rank.T.tobytes()}:
+        if not found & {rank.tobytes(), rank.T.tobytes()} and (across >= 0 or not found):
             found.add(rank.tobytes())
             yield rank
-    if not found:
-        yield np.arange(len(c.ranks))
 
 
 def _gossips(topology: Topology, c: Collective, rank: Int64, ways: Ways) -> Iterator[Candidate]:
