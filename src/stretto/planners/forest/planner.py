@@ -19,9 +19,9 @@ from ...model.plan import Plan
 from ...model.progress import Progress
 from ...model.topology import Topology
 from ...schedule.best import best, completion_s
-from ...schedule.cutting import messages_cost
+from ...schedule.cutting import BYTES_DECIDE, messages_cost, share_of_bytes
 from ...schedule.effort import Budget
-from .. import Candidate, Option, Request, each_alone, register
+from .. import Candidate, Option, Request, register
 from .candidates import LATENCY_SHARE, PACKING_STEPS, forests_of, packing_work
 from .division import few_trees, keep_largest, quickest, without_small
 from .filling import TRANSFER_COUNTS, Filling, most_promising
@@ -79,6 +79,13 @@ def _least_steps(request: Request) -> float:
     return 40_000 + 4 * COSTS["packing"] * work
 
 
+def _is_asked(request: Request) -> bool:
+    """Whether bytes decide, and not what the messages of its many trees cost."""
+    rooted = any(c.traits.rooted for c in request.workload.collectives)
+    several = len(request.workload.collectives) > 1
+    return rooted or several or share_of_bytes(request.topology, request.workload) >= BYTES_DECIDE
+
+
 @register(
     "forest",
     collectives=KINDS,
@@ -88,7 +95,7 @@ def _least_steps(request: Request) -> float:
     serves=_serves,
     messages=True,
     cuts=True,
-    auto=Candidate(_least_steps, counts=True, leads=True, fills_links=True, least_s=each_alone),
+    auto=Candidate(_least_steps, counts=True, leads=True, fills_links=True, asked=_is_asked),
     tune=40,
 )
 def forest(request: Request, *, parts: int = 0, trees: int = 16) -> Plan:
