@@ -116,6 +116,9 @@ def test_blocks_are_shared_out_evenly_and_come_from_near(places):
         count = np.bincount(shared[0].carrier, minlength=nodes)
         here = np.bincount(server[:ranks], minlength=4) * shared[0].blocks
         assert (count <= -(-here // 8)[server]).all()
+        assert all(np.ptp(count[server == each]) <= 1 for each in np.unique(server[:ranks])), (
+            "who has most room is next"
+        )
     # as many blocks as may stay in their servers do
     room = 8 * (-(-ranks * shared[-1].blocks // nodes))
     left = np.maximum(np.bincount(server[:ranks], minlength=4) * shared[-1].blocks - room, 0).sum()
