@@ -1,7 +1,7 @@
 """Algorithms among ranks and idle accelerators as if all were ranks.
 
 Where only some accelerators of servers or of a torus are ranks, the ports of others are idle, and ranks make no grid.
-But an algorithm may run among all of them. In an AllReduce those that are no ranks add nothing of their own, but sum up
+But an algorithm may run among all of them. In an AllReduce the idle ones add nothing of their own, but sum up
 blocks for others. In an AllGather every piece is cut into blocks, and each accelerator *carries* some: it gets them
 from a rank near it, and spreads them as if they were its own. ReduceScatter is the same backwards in time. What nobody
 needs in the end is left out, and so are sums of nothing.
