@@ -77,7 +77,7 @@ PARTS: dict[str, tuple[str, Any]] = {
     ),
     "hierarchical: moves of all ranks alike": ("stretto.planners.fixed.overlaps._gossips", lambda *a: iter(())),
     "hierarchical: idle accelerators": ("stretto.planners.fixed.wider.MOST_NODES", 0),
-    "greedy: not where messages alone take longer": ("stretto.planners.registry.each_alone_s", lambda *a: 0.0),
+    "greedy: not where messages alone take longer": (f"{GREEDY}.planner.each_alone_s", lambda *a: 0.0),
     "forest: only where bytes decide": (f"{FOREST}.planner.BYTES_DECIDE", 0.0),
     "auto: further planners": ("stretto.planners.auto.turns.Case.further", lambda self, best: 0.0),
     "auto: finer parts": (

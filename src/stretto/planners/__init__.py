@@ -15,7 +15,6 @@ from .registry import (
     Option,
     Request,
     asked_by,
-    each_alone,
     find,
     over_links,
     per_delivery,
@@ -26,6 +25,6 @@ from .registry import (
 from .run import default_effort, plan_by, run_planner
 
 __all__ = [
-    "Candidate", "Entry", "Option", "Progress", "Request", "asked_by", "default_effort", "each_alone", "find",
-    "over_links", "per_delivery", "plan_by", "refiner", "register", "registered", "run_planner",
+    "Candidate", "Entry", "Option", "Progress", "Request", "asked_by", "default_effort", "find", "over_links",
+    "per_delivery", "plan_by", "refiner", "register", "registered", "run_planner",
 ]  # fmt: skip

@@ -33,7 +33,6 @@ from ..model.plan import Plan
 from ..model.progress import Progress, tell_at_most, tell_counting
 from ..model.targets import Target
 from ..model.topology import ACCELERATOR, Topology
-from ..schedule.cutting import each_alone_s
 from ..schedule.effort import STEPS_A_SECOND, UNIT_STEPS, Budget
 from ..schedule.kept import Kept
 
@@ -169,11 +168,6 @@ class Candidate:
 def per_delivery(steps: float, first: float = 0.0) -> Callable[[Request], float]:
     """A cost for :class:`Candidate`: ``first`` steps, and ``steps`` for each of the request's deliveries."""
     return lambda request: first + steps * request.deliveries
-
-
-def each_alone(request: Request) -> float:
-    """What a plan takes at least, seconds, of a planner that sends each chunk in a message of its own."""
-    return each_alone_s(request.topology, request.workload)
 
 
 @dataclass(frozen=True)

@@ -22,13 +22,13 @@ from ...model.kinds import EVERY_KIND
 from ...model.plan import Plan
 from ...model.topology import Topology
 from ...schedule.best import best, completion_s, preference_s
-from ...schedule.cutting import BYTES_DECIDE, messages_cost, powers_up_to, share_of_bytes
+from ...schedule.cutting import BYTES_DECIDE, each_alone_s, messages_cost, powers_up_to, share_of_bytes
 from ...schedule.dispatch import dispatch, justify
 from ...schedule.inversion import plan_in_phases
 from ...schedule.moments import for_messages
 from ...schedule.multicast import tree_work
 from ...schedule.trees import divide
-from ..registry import Candidate, Option, Request, each_alone, register
+from ..registry import Candidate, Option, Request, register
 from .costs import with_costs
 from .exchange.circles import plan_circles
 from .exchange.clusters import plan_clusters
@@ -106,6 +106,11 @@ def _unserved(topology: Topology, workload: Workload) -> str | None:
     return None
 
 
+def _least_s(request: Request) -> float:
+    """Seconds that its plan takes at least, in which each chunk is a message of its own."""
+    return each_alone_s(request.topology, request.workload)
+
+
 @register(
     "greedy",
     collectives=EVERY_KIND,
@@ -115,7 +120,7 @@ def _unserved(topology: Topology, workload: Workload) -> str | None:
     serves=_unserved,
     messages=True,
     cuts=True,
-    auto=Candidate(least_steps, counts=True, leads=True, least_s=each_alone),
+    auto=Candidate(least_steps, counts=True, leads=True, least_s=_least_s),
 )
 def greedy(request: Request, *, parts: int = 0, work: int = 300_000, tries: int = 2_000) -> Plan:
     """Chunks matched to links, earliest arrival first, and the order of what ties searched.
