@@ -106,11 +106,6 @@ def _unserved(topology: Topology, workload: Workload) -> str | None:
     return None
 
 
-def _least_s(request: Request) -> float:
-    """Seconds that its plan takes at least, in which each chunk is a message of its own."""
-    return each_alone_s(request.topology, request.workload)
-
-
 @register(
     "greedy",
     collectives=EVERY_KIND,
@@ -120,7 +115,7 @@ def _least_s(request: Request) -> float:
     serves=_unserved,
     messages=True,
     cuts=True,
-    auto=Candidate(least_steps, counts=True, leads=True, least_s=_least_s),
+    auto=Candidate(least_steps, counts=True, leads=True, least_s=lambda r: each_alone_s(r.topology, r.workload)),
 )
 def greedy(request: Request, *, parts: int = 0, work: int = 300_000, tries: int = 2_000) -> Plan:
     """Chunks matched to links, earliest arrival first, and the order of what ties searched.
