@@ -28,7 +28,7 @@ from ..simulate import delays_of, simulate
 from . import kernel_insertion
 from .effort import Budget
 from .kernel_insertion import Calendars, Transfers
-from .moments import settled
+from .moments import lags_s, settled
 
 HOP_STEPS = 1.5
 """Steps (:mod:`.effort`) that placing a transfer takes for each link of its route."""
@@ -102,7 +102,7 @@ class Placing:
         return Transfers(
             seconds=seconds, release_s=plan.workload.chunk_start_s[plan.chunk], route_offsets=plan.route.offsets,
             links=links.astype(np.int64), delay_s=hop_s, rate=rate, depend_offsets=plan.depends.offsets,
-            depends=awaited, lag_s=_lag_s(plan, receiver_s),
+            depends=awaited, lag_s=lags_s(plan, receiver_s),
             streams=same & (t.forwarding[plan.src[waiting]] == ROUTER),
         )  # fmt: skip
 
@@ -246,18 +246,3 @@ def timed_plan(plan: Plan) -> Plan:
         return plan
     line = simulate(plan)
     return replace(plan, sharing="timed", start_s=line.start_s, finish_s=line.finish_s)
-
-
-def _lag_s(plan: Plan, receiver_s: Float64) -> Float64:
-    """float64[depends], for each the latency from the source of the transfer awaited to that of the one that waits; to
-    the farthest receiver where it is not among them, or where several nodes send.
-    """
-    waiting, awaited = plan.depends.owners, plan.depends.values
-    farthest = plan.dst.reduced(np.maximum, receiver_s)[awaited]
-    nodes, receivers = np.int64(plan.topology.node_count), plan.dst.owners * plan.topology.node_count + plan.dst.values
-    order = np.argsort(receivers)
-    asked = awaited * nodes + plan.src[waiting]
-    place = order[np.minimum(np.searchsorted(receivers, asked, sorter=order), len(order) - 1)]
-    single = plan.sources.lengths[waiting] == 1
-    lag_s: Float64 = np.where(single & (receivers[place] == asked), receiver_s[place], farthest)
-    return lag_s

@@ -196,3 +196,18 @@ def path_delays(topology: Topology, route: Ragged) -> tuple[Float64, Float64]:
         at = first[lengths > place] + place
         hop[at] = hop[at - 1] + latency[at - 1]
     return hop, route.reduced(np.add, latency)
+
+
+def lags_s(plan: Plan, receiver_s: Float64) -> Float64:
+    """float64[depends], for each the latency from the source of the transfer awaited to that of the one that waits; to
+    the farthest receiver where it is not among them, or where several nodes send.
+    """
+    waiting, awaited = plan.depends.owners, plan.depends.values
+    farthest = plan.dst.reduced(np.maximum, receiver_s)[awaited]
+    nodes, receivers = np.int64(plan.topology.node_count), plan.dst.owners * plan.topology.node_count + plan.dst.values
+    order = np.argsort(receivers)
+    asked = awaited * nodes + plan.src[waiting]
+    place = order[np.minimum(np.searchsorted(receivers, asked, sorter=order), len(order) - 1)]
+    single = plan.sources.lengths[waiting] == 1
+    lag_s: Float64 = np.where(single & (receivers[place] == asked), receiver_s[place], farthest)
+    return lag_s

@@ -1,9 +1,13 @@
-"""Sizes of chunks by a linear program: transfers keep their routes and their order on each link, and chunks get the
-bytes with which the last transfer ends soonest. Where routes share links side by side, each keeps its share.
+"""Sizes of chunks by a linear program: messages keep their routes, their order and their shares of links, and chunks
+get the bytes with which the last message ends soonest.
 
 A chunk's bytes delay what waits for it, and messages cost a fixed time besides. With the order given, every moment is a
-sum of these along a chain of transfers, so the completion is the largest of finitely many linear functions of the
-sizes: a linear program in the sizes and the starts.
+sum of these along a chain of messages, so the completion is the largest of finitely many linear functions of the
+sizes: a linear program in the sizes, the starts and the seconds that messages take.
+
+Two messages of which one left a link before the other came stay in this order there. So those that are on a link at the
+same time met on it before, all at once, since they are intervals of which any two overlap. Each had a share of the link
+then, and keeps it; a message whose link was never full gets a larger one. So no link ever carries more than it can.
 """
 
 from __future__ import annotations
@@ -13,23 +17,24 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..model.arrays import Float64, Int32, Int64
+from ..model.arrays import Float64, Int64, Ragged, distinct
 from ..model.chunks import weighted
 from ..model.collective import Workload
+from ..model.messages import message_count, messages_of
 from ..model.plan import Plan
 from ..model.symmetric import SymmetricPlan
+from ..model.timeline import Timeline
 from ..simulate import simulate
-from ..solvers import INFINITY, Model, solve
+from ..solvers import INFINITY, INTERIOR_ENTRIES_A_UNIT, Model, solve
 from .best import completion_s
 from .effort import Budget
-from .moments import delays, ends
-from .scheduling_problem import route_numbers
+from .moments import ends, lags_s
 
 MOST_CHUNKS = 100
 """Chunks of a piece that get sizes, at most: more fill pipelines well enough as they are."""
 
-MOST_TRANSFERS = 2_000
-"""Transfers of such a plan, at most: the program then takes up to 0.2 s of CPU."""
+MOST_MESSAGES = 4_000
+"""Messages of such a plan, at most."""
 
 LEAST_SHARE = 1 / 16
 """Bytes of the smallest chunk, at least, in those of a chunk of mean size: what is smaller costs a message for little.
@@ -39,10 +44,13 @@ WORTH = 0.998
 """Times the completion before that a plan with other sizes takes at most, for it to be preferred."""
 
 EARLY = 1e-6
-"""What a mean start adds to the completion in the program, so that transfers start early where that is free."""
+"""What a mean start adds to the completion in the program, so that messages start early where that is free."""
 
-UNITS = 1.0
-"""Effort of a program at most, in units of :func:`stretto.solvers.solve`."""
+UNITS, LIKELY_ITERATIONS = 0.5, 30.0
+"""Effort of a program at most, in units of :func:`stretto.solvers.solve`, and iterations that it is likely to take."""
+
+AT_ONCE = 1e-9
+"""Share of the completion by which messages overlap because of rounding."""
 
 
 def sized(plan: Plan, budget: Budget, worth: float = WORTH) -> Plan:
@@ -50,131 +58,156 @@ def sized(plan: Plan, budget: Budget, worth: float = WORTH) -> Plan:
     if budget.exhausted or not _may_be_sized(plan):
         return plan
     (c,) = plan.workload.collectives
-    solution = _solved(plan, budget.for_solvers(UNITS))
+    course = _Course.of(plan)
+    solution = _solved(plan, course, budget.for_solvers(UNITS))
     cut = None if solution is None else weighted(c, solution.bytes_ / c.chunk_bytes)
     if solution is None or cut is None:
         return plan
-    new = replace(plan, workload=Workload((cut,)), start_s=solution.start_s)
-    seconds = plan.topology.route_s(new.route, new.size_bytes) * _slower(plan)
-    line = simulate(replace(new, finish_s=ends(solution.start_s, seconds)))
-    new = replace(new, start_s=line.start_s, finish_s=ends(line.start_s, seconds))
+    message_bytes: Float64 = np.bincount(course.message, cut.chunk_bytes[plan.chunk]).astype(np.float64)
+    seconds, start_s = course.seconds(message_bytes)[course.message], solution.start_s[course.message]
+    new = replace(plan, workload=Workload((cut,)), sharing="timed", start_s=start_s, finish_s=ends(start_s, seconds))
+    start_s = simulate(new).start_s
+    new = replace(new, start_s=start_s, finish_s=ends(start_s, seconds))
     return new if completion_s(new) <= worth * completion_s(plan) else plan
 
 
 def _may_be_sized(plan: Plan) -> bool:
-    """Whether a plan is timed, and transfers are as fast as their routes, or each route has a share of its links; and
-    whether the program is small."""
-    if plan.sharing != "timed" or isinstance(plan, SymmetricPlan) or len(plan.workload.collectives) > 1:
+    """Whether the moments of a plan of one collective are those of its messages, which are few, and pieces are cut."""
+    if plan.sharing not in ("timed", "ready-order") or isinstance(plan, SymmetricPlan):
         return False
-    if plan.other_src is not None or (plan.dst.lengths != 1).any() or plan.start_s is None or plan.finish_s is None:
+    if len(plan.workload.collectives) > 1 or plan.other_src is not None:
         return False
     net, (c,) = plan.topology, plan.workload.collectives
     if net.planes or net.changes or not net.store_and_forward[plan.src].all():
         return False
-    if not 0 < plan.transfer_count <= MOST_TRANSFERS or not 1 < np.bincount(c.chunk_piece).max() <= MOST_CHUNKS:
-        return False
-    slower = _slower(plan)
-    return bool(np.allclose(slower, 1.0, rtol=1e-6) or _lanes(plan, slower) is not None)
+    return 0 < message_count(plan) <= MOST_MESSAGES and 1 < np.bincount(c.chunk_piece).max() <= MOST_CHUNKS
 
 
-def _slower(plan: Plan) -> Float64:
-    """float64[transfers], how many times as long as alone on its route each takes, since it shares links."""
-    assert plan.start_s is not None and plan.finish_s is not None, "timed"
-    return (plan.finish_s - plan.start_s) / plan.topology.route_s(plan.route, plan.size_bytes)
+class _Course(NamedTuple):
+    """The messages of a plan, each as one transfer, when they are on their links, and with what share of each."""
+
+    plan: Plan
+    message: Int64  # int64[transfers], the message of each
+    line: Timeline
+    share: Float64  # float64[links of routes]
+    pairs: Int64  # int64[2, pairs], links of routes, and moments behind them: the second is not before the first ends
+    moments: int
+
+    @classmethod
+    def of(cls, plan: Plan) -> _Course:
+        messages = messages_of(plan)
+        of = np.arange(plan.transfer_count) if messages is None else messages.of
+        merged = plan if messages is None else messages.merged
+        line, owner, link = simulate(merged), merged.route.owners, merged.route.values
+        alone_s = merged.size_bytes[owner] / merged.topology.bandwidth[link] + merged.topology.message_s[link]
+        seconds = (line.finish_s - line.start_s)[owner]
+        used = np.minimum(alone_s / np.maximum(seconds, np.finfo(float).tiny), 1.0)
+        begin_s, end_s = line.start_s[owner] + line.hop_offset_s, line.finish_s[owner] + line.hop_offset_s
+        share, pairs, moments = np.ones(len(link)), list[Int64](), 0
+        order = np.lexsort((begin_s, link))
+        for rows in np.split(order, np.flatnonzero(np.diff(link[order])) + 1):
+            share[rows], found = _on_link(begin_s[rows], end_s[rows], used[rows], AT_ONCE * line.completion_s)
+            events = np.arange(max(0, int(found.max(initial=0)) + 1 - len(rows)))
+            pairs.append(np.concatenate((rows, len(link) + moments + events))[found])
+            moments += len(events)
+        return cls(merged, of, line, share, np.concatenate(pairs, axis=1), moments)
+
+    def seconds(self, size_bytes: Float64) -> Float64:
+        """float64[messages], what messages of these bytes take with their shares of links."""
+        net, route = self.plan.topology, self.plan.route
+        alone_s = net.message_s[route.values] + size_bytes[route.owners] / net.bandwidth[route.values]
+        seconds: Float64 = route.reduced(np.maximum, alone_s / self.share)
+        return seconds
+
+    def slowest(self) -> tuple[Int64, Float64, Float64]:
+        """The links of routes that may be the slowest of their messages: where bytes take longest, and where more of
+        the time is not that of bytes. With float64[these], what a message takes besides its bytes, and for each."""
+        net, route = self.plan.topology, self.plan.route
+        wait_s, per_byte_s = net.message_s[route.values] / self.share, 1 / net.bandwidth[route.values] / self.share
+        narrowest = np.lexsort((-wait_s, -per_byte_s, route.owners))[route.offsets[:-1]]
+        kept = wait_s > wait_s[narrowest][route.owners]
+        kept[narrowest] = True
+        hop = np.flatnonzero(kept)
+        return hop, wait_s[hop], per_byte_s[hop]
 
 
-def _lanes(plan: Plan, slower: Float64) -> Int64 | None:
-    """int64[transfers], the route of each, if each route has one share of its links, and these fit into every link."""
-    lane = route_numbers(plan.route).astype(np.int64)
-    share = np.zeros(int(lane.max()) + 1)
-    share[lane] = 1.0 / slower
-    if not np.allclose(share[lane] * slower, 1.0, rtol=1e-4):
-        return None
-    net, transfer = plan.topology, plan.route.owners
-    pair = np.unique(np.stack((plan.route.values, lane[transfer])), axis=1)
-    least = plan.route.reduced(np.minimum, net.bandwidth[plan.route.values])
-    width = np.zeros(len(share))
-    width[lane] = least
-    used = np.bincount(pair[0], (share * width)[pair[1]], net.link_count)
-    return lane if (used <= net.bandwidth * (1 + 1e-4)).all() else None
+def _on_link(begin_s: Float64, end_s: Float64, used: Float64, near_s: float) -> tuple[Float64, Int64]:
+    """The shares of a link that messages may have, and who follows whom.
+
+    Args:
+        begin_s: float64[messages], ascending.
+        used: float64[messages], the share of the link that each has.
+        near_s: seconds, by which messages overlap because of rounding.
+    Returns:
+        float64[messages], and int64[2, pairs]: the second one is not before the first has left. Beyond the messages are
+        moments, ascending, by which all messages have left that left before some other came.
+    """
+    count = len(begin_s)
+    if (end_s[:-1] <= begin_s[1:] + near_s).all():
+        return np.ones(count), np.stack((np.arange(count - 1), np.arange(1, count)))
+    near_s = min(near_s, float((end_s - begin_s).min()) / 2)
+    met = (begin_s <= begin_s[:, None] + near_s) & (end_s > begin_s[:, None] + near_s)
+    full = met @ used  # the share of the link that is used when a message comes
+    peak = np.where(met.T, full, used[:, None]).max(axis=1)
+    by_end = np.argsort(end_s, kind="stable")
+    left = np.searchsorted(end_s[by_end], begin_s + near_s, side="right")  # how many left before a message comes
+    moment = distinct(left[left > 0])
+    place = np.searchsorted(moment, np.arange(1, count + 1))
+    ended, follows, chain = place < len(moment), np.flatnonzero(left), count + np.arange(len(moment))
+    before = np.concatenate((by_end[ended], chain[:-1], chain[np.searchsorted(moment, left[follows])]))
+    after = np.concatenate((chain[place[ended]], chain[1:], follows))
+    return np.minimum(used / peak, 1.0), np.stack((before, after))
 
 
 class _Sizes(NamedTuple):
-    """An answer of the program: float64[chunks] and float64[transfers]."""
+    """An answer of the program: float64[chunks] and float64[messages]."""
 
     bytes_: Float64
     start_s: Float64
 
 
-def _solved(plan: Plan, budget: Budget) -> _Sizes | None:
+def _solved(plan: Plan, course: _Course, budget: Budget) -> _Sizes | None:
     """The sizes with which the plan ends soonest; None where no answer is found within the effort.
 
     Moments are in completions of the plan, sizes in shares of their pieces.
     """
-    (c,) = plan.workload.collectives
-    unit_s, piece = completion_s(plan), c.chunk_piece
-    piece_bytes, count = c.piece_bytes[piece].astype(np.float64), np.bincount(piece)
-    slower = _slower(plan)
-    fixed_s, per_byte_s, lag_s = _costs(plan)
-    fixed_s, per_byte_s = fixed_s * slower, per_byte_s * slower
-    wait, slope, lag = fixed_s / unit_s, per_byte_s * piece_bytes[plan.chunk] / unit_s, lag_s / unit_s
+    (c,), messages = plan.workload.collectives, course.plan
+    unit_s, count, owner = course.line.completion_s, messages.transfer_count, messages.route.owners
+    piece = c.chunk_piece.astype(np.int64)
     model = Model()
-    release = c.start_s / unit_s
-    start = model.columns(plan.transfer_count, lower=release, upper=INFINITY, cost=EARLY / plan.transfer_count)
-    share = model.columns(c.chunk_count, lower=LEAST_SHARE / count[piece])
+    start = model.columns(count, lower=c.start_s / unit_s, upper=INFINITY, cost=EARLY / count)
+    takes = model.columns(count, upper=INFINITY)
+    share = model.columns(c.chunk_count, lower=LEAST_SHARE / np.bincount(piece)[piece])
     end = model.columns(1, upper=INFINITY, cost=1.0)
-    size = share[plan.chunk]
-    last = np.setdiff1d(np.arange(plan.transfer_count), plan.depends.values)
-    model.rows(c.piece_count, 1.0, 1.0, (piece.astype(np.int64), share, 1.0))
+    model.rows(c.piece_count, 1.0, 1.0, (piece, share, 1.0))
+    hop, wait, slope = course.slowest()
+    carried = Ragged.grouped(course.message, np.arange(plan.transfer_count), count).take(owner[hop])
+    per_piece = slope[carried.owners] * c.piece_bytes[piece[plan.chunk[carried.values]]]
     model.rows(
-        len(last), (wait + lag)[last], INFINITY, (end[np.zeros_like(last)], 1.0), (start[last], -1.0),
-        (size[last], -slope[last]),
+        len(hop), wait / unit_s, INFINITY, (takes[owner[hop]], 1.0),
+        (carried.owners, share[plan.chunk[carried.values]], -per_piece / unit_s),
     )  # fmt: skip
-    later, sooner = plan.depends.owners, plan.depends.values.astype(np.int64)
-    for before, after, least in (
-        (sooner, later, (wait + lag)[sooner]),
-        _neighbours(plan, wait, unit_s),
+    lag_s = course.line.arrival_s - course.line.finish_s[messages.dst.owners]
+    model.rows(
+        count, messages.dst.reduced(np.maximum, lag_s) / unit_s, INFINITY, (end[np.zeros(count, dtype=np.int64)], 1.0),
+        (start, -1.0), (takes, -1.0),
+    )  # fmt: skip
+    moment = model.columns(course.moments, upper=INFINITY)
+    of = np.concatenate((owner, count + np.arange(course.moments)))
+    begin, lasts = np.concatenate((start, moment)), np.concatenate((takes, np.full(course.moments, -1)))
+    at_s = np.concatenate((course.line.hop_offset_s, np.zeros(course.moments)))
+    for before, after, least_s in (
+        (messages.depends.values.astype(np.int64), messages.depends.owners, lags_s(messages, lag_s)),
+        (*of[course.pairs], at_s[course.pairs[0]] - at_s[course.pairs[1]]),
     ):
         model.rows(
-            len(before), least, INFINITY, (start[after], 1.0), (start[before], -1.0), (size[before], -slope[before])
+            len(before), least_s / unit_s, INFINITY, (begin[after], 1.0), (begin[before], -1.0), (lasts[before], -1.0)
         )
-    answer = solve(model, effort=budget.units("units"))
+    if LIKELY_ITERATIONS * model.entry_count > INTERIOR_ENTRIES_A_UNIT * budget.units("units"):
+        return None
+    answer = solve(model, effort=budget.units("units"), interior=True)
     budget.spend(units=answer.effort)
     if answer.x is None or answer.status != "optimal":
         return None
-    return _Sizes(np.maximum(answer.x[share] * piece_bytes, 1.0), np.maximum(answer.x[start] * unit_s, 0.0))
-
-
-def _costs(plan: Plan) -> tuple[Float64, Float64, Float64]:
-    """float64[transfers] each: seconds that a transfer takes besides its bytes, for each byte, and until it is there.
-
-    Which link of its route is the slowest is taken from the sizes of the plan.
-    """
-    net, route = plan.topology, plan.route
-    size = plan.size_bytes[route.owners].astype(np.float64)
-    seconds = net.message_s[route.values] + size / net.bandwidth[route.values]
-    order = np.lexsort((-seconds, route.owners))
-    slowest = route.values[order[route.offsets[:-1]]]
-    lag_s = delays(plan, np.arange(plan.transfer_count))[1]
-    return net.message_s[slowest], 1.0 / net.bandwidth[slowest], lag_s
-
-
-def _neighbours(plan: Plan, wait: Float64, unit_s: float) -> tuple[Int64, Int64, Float64]:
-    """Pairs of transfers of which the second follows the first on a link, and how much later than the first it starts.
-
-    That is in completions, at least, besides what the bytes of the first take. Where routes have shares of links, only
-    transfers over the same route follow each other.
-    """
-    assert plan.start_s is not None and plan.finish_s is not None, "timed"
-    transfer, hop_s, slower = plan.route.owners, delays(plan, np.arange(plan.transfer_count))[0], _slower(plan)
-    link: Int32 | Int64 = plan.route.values
-    if not np.allclose(slower, 1.0, rtol=1e-6):
-        lane, first = _lanes(plan, slower), plan.route.offsets[:-1]
-        assert lane is not None, "plans without such shares get no sizes"
-        link, transfer, hop_s = lane, transfer[first], hop_s[first]
-    begin_s, end_s = plan.start_s[transfer] + hop_s, plan.finish_s[transfer] + hop_s
-    order = np.lexsort((begin_s, link))
-    one, two = order[:-1], order[1:]
-    follows = (link[one] == link[two]) & (end_s[one] <= begin_s[two] * (1 + 1e-9))
-    one, two = one[follows], two[follows]
-    return transfer[one], transfer[two], wait[transfer[one]] + (hop_s[one] - hop_s[two]) / unit_s
+    size = np.maximum(answer.x[share] * c.piece_bytes[piece], 1.0)
+    return _Sizes(size, np.maximum(answer.x[start] * unit_s, 0.0))

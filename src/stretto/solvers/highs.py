@@ -9,7 +9,7 @@ import highspy
 import numpy as np
 
 from ..model.arrays import Bool, Float64, Int64
-from . import Built, Limits, Model, Progress, Solution
+from . import INTERIOR_ENTRIES_A_UNIT, Built, Limits, Model, Progress, Solution
 
 SEARCHES_FOR_INCUMBENTS = (
     "mip_heuristic_run_rins",
@@ -43,10 +43,15 @@ def run(model: Built, limits: Limits, start: Float64 | None, progress: Progress 
     }  # fmt: skip
     if limits.time_limit_s is not None:
         options["time_limit"] = max(limits.time_limit_s, 0.0)
-    # nodes or iterations in a unit of effort
-    counts_a_unit = (NODE_ENTRIES_A_UNIT if mixed else ITERATION_ENTRIES_A_UNIT) / max(len(model.value), 1)
+    # what is counted, and how many of these are in a unit of effort
+    counted, limit, a_unit = "simplex_iteration_count", "simplex_iteration_limit", ITERATION_ENTRIES_A_UNIT
+    if mixed:
+        counted, limit, a_unit = "mip_node_count", "mip_max_nodes", NODE_ENTRIES_A_UNIT
+    elif limits.interior:
+        counted, limit, a_unit = "ipm_iteration_count", "ipm_iteration_limit", INTERIOR_ENTRIES_A_UNIT
+        options |= {"solver": "ipm", "run_crossover": "off"}
+    counts_a_unit = a_unit / max(len(model.value), 1)
     if limits.effort is not None:
-        limit = "mip_max_nodes" if mixed else "simplex_iteration_limit"
         options[limit] = int(min(max(limits.effort * counts_a_unit, 1), LARGEST_LIMIT))
     if limits.prove:
         options |= dict.fromkeys(SEARCHES_FOR_INCUMBENTS, False)
@@ -76,7 +81,7 @@ def run(model: Built, limits: Limits, start: Float64 | None, progress: Progress 
     if not mixed:
         bound = float(info.objective_function_value) if state == "optimal" else -np.inf
     x = np.array(h.getSolution().col_value) if feasible else None
-    effort = max(info.mip_node_count if mixed else info.simplex_iteration_count, 0) / counts_a_unit
+    effort = max(getattr(info, counted), 0) / counts_a_unit
     return Solution(state, x, objective, bound, effort)
 
 

@@ -27,7 +27,7 @@ from ...schedule.collecting import COLLECT_STEPS, collected
 from ...schedule.effort import EFFORTS
 from ...schedule.insertion import moved_up
 from ...schedule.rerouting import rerouted
-from ...schedule.sizing import sized
+from ...schedule.sizing import WORTH, sized
 from ...schedule.trees import divide
 from ..registry import Request, asked_by, register
 from ..run import plan_by, refusal_of
@@ -40,6 +40,11 @@ REROUTED, REROUTED_WITHIN, REROUTED_SHARE, MOST_REROUTED_STEPS = 4, 2.0, 0.35, 1
 """Of which plans the chunks are routed anew. ``REROUTED``: the best one of each of the best planners.
 ``REROUTED_WITHIN``: those that are preferred by at most this multiple of the best. ``REROUTED_SHARE``: of the effort
 that is left, for each plan. ``MOST_REROUTED_STEPS``: for each plan where the effort has no limit."""
+
+SIZED, SIZED_WITHIN, SIZED_SHARE, WORTH_UNLIKE = 4, 1.1, 0.4, 0.98
+"""Of which plans chunks get other sizes. ``SIZED``: the best ones. ``SIZED_WITHIN``: those that count at most this
+multiple of the best. ``SIZED_SHARE``: of the effort, that is there for them all the same. ``WORTH_UNLIKE``: times the
+completion before that a plan may take whose chunks were alike."""
 
 TRANSFERS_A_STEP = 2.0
 """Transfers of data that is not copied, for each step of the effort, up to which ``auto`` plans: "normal" allows 2
@@ -120,14 +125,11 @@ def auto(request: Request) -> Plan:
         answers = [*answers, *_in_messages(answers, case)]
         if min(answer.likely_s for answer in answers) > case.near_s:
             answers = [*answers, *_on_other_ways(answers, case)]
+    if not case.several and min(answer.likely_s for answer in answers) > case.near_s:
+        answers = [*answers, *_with_other_sizes(answers, case)]
     best = min(answers, key=lambda answer: answer.handled_s)
     plan = best.plan
     assert plan is not None, "one answered"
-    if not case.several and not isinstance(plan, SymmetricPlan) and plan.message is None:
-        plan = moved_up(plan, request.budget)
-        # fitting has sized the plans for targets; others whose chunks are alike can be exported to each of these
-        if request.target is None and not plan.workload.collectives[0].evenly_cut:
-            plan = sized(plan, request.budget)
     tried: dict[str, Answer] = {}
     for answer in answers:
         if answer.name not in tried or answer.preference_s < tried[answer.name].preference_s:
@@ -171,6 +173,25 @@ def _on_other_ways(answers: Sequence[Answer], case: Case) -> Iterator[Answer]:
             budget.charge(took)
             if found is not None:
                 yield case.ask(answer.name, partial(case.fitted, found))
+
+
+def _with_other_sizes(answers: Sequence[Answer], case: Case) -> Iterator[Answer]:
+    """The best answers with transfers moved into gaps, and with chunks of the best sizes.
+
+    Chunks that are alike stay so unless that gains much: any target can take them as they are.
+    """
+    budget = case.request.budget
+    budget, enough_s = budget.at_least(SIZED_SHARE * budget.steps), SIZED_WITHIN * min(a.handled_s for a in answers)
+    for answer in sorted(answers, key=lambda answer: answer.handled_s)[:SIZED]:
+        plan = answer.plan
+        if plan is None or isinstance(plan, SymmetricPlan) or answer.handled_s > enough_s:
+            continue
+        if plan.message is None:
+            plan = moved_up(plan, budget)
+        even = plan.workload.collectives[0].evenly_cut
+        plan = sized(plan, budget, WORTH_UNLIKE if even else WORTH)
+        if plan is not answer.plan:
+            yield case.ask(answer.name, partial(case.fitted, plan))
 
 
 def _with_finer_parts(case: Case, turns: Sequence[Turn], answers: Sequence[Answer], best_s: float) -> list[Answer]:
