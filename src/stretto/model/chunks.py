@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from .arrays import Float64, Int32, Int64, offsets_of
+from .arrays import Bool, Float64, Int32, Int64, offsets_of
 from .errors import InputError
 from .kinds import split_evenly
 
@@ -58,8 +58,9 @@ def check_cut(size_bytes: int, ranks: int, smallest: int, chunks: int) -> None:
         )
 
 
-FIRST_TESTED = 64
-"""Edges of chunks that are tested before all others are: most numbers of parts do not fit these."""
+FIRST_TESTED, AT_ONCE = 8, 1024
+"""Edges of chunks that are tested before all others are: most numbers of parts do not fit these. And how many numbers
+of parts are tested at once."""
 
 MOST_PARTS = 2**15
 """Equal parts of a piece that are tried for chunks of unlike sizes, which takes a fraction of a second. Where a target
@@ -98,24 +99,32 @@ def equal_parts(collective: Collective, least_bytes: int, most: int) -> EqualPar
     fewest = int(np.bincount(collective.chunk_piece).max())
     most = min(most, max(MOST_PARTS, fewest))
     tested = np.unique(np.stack((begin, total), axis=1), axis=0).T
-    for count in range(fewest, most + 1):
-        if _are_edges(tested[:, :FIRST_TESTED], count) and _are_edges(tested, count):
-            first = _nearest(begin, total, count)
-            after = _nearest(begin + collective.chunk_bytes, total, count)
-            return EqualParts(count, first, after - first)
+    for least in range(fewest, most + 1, AT_ONCE):
+        counts = np.arange(least, min(least + AT_ONCE, most + 1))
+        for count in counts[_are_edges(tested[:, :FIRST_TESTED], counts[:, None])].tolist():
+            if _are_edges(tested, count):
+                first = _nearest(begin, total, count)
+                after = _nearest(begin + collective.chunk_bytes, total, count)
+                return EqualParts(count, first, after - first)
     return None
 
 
-def _nearest(place: Int64, total: Int64, count: int) -> Int64:
+def _nearest(place: Int64, total: Int64, count: int | Int64) -> Int64:
     """int64[...], which of the edges between ``count`` equal parts of ``total`` bytes is nearest to a place."""
     edge: Int64 = (2 * place * count + total) // (2 * total)
     return edge
 
 
-def _are_edges(tested: Int64, count: int) -> bool:
-    """Whether places are edges between ``count`` equal parts but for a byte; int64[2, places], them and total bytes."""
+def _are_edges(tested: Int64, count: int | Int64) -> Bool:
+    """bool[counts], whether places are edges between ``count`` equal parts but for a byte.
+
+    Args:
+        tested: int64[2, places], the places and the bytes of their pieces.
+        count: one, or int64[counts, 1].
+    """
     place, total = tested
-    return bool((np.abs(place * count - _nearest(place, total, count) * total) < count).all())
+    fits: Bool = (np.abs(place * count - _nearest(place, total, count) * total) < count).all(axis=-1)
+    return fits
 
 
 def in_equal_parts(collective: Collective, count: int) -> Collective | None:
