@@ -27,7 +27,7 @@ from ...schedule.collecting import COLLECT_STEPS, collected
 from ...schedule.effort import EFFORTS
 from ...schedule.insertion import moved_up
 from ...schedule.rerouting import rerouted
-from ...schedule.sizing import sized
+from ...schedule.sizing import WORTH, sized
 from ...schedule.trees import divide
 from ..registry import Request, asked_by, register
 from ..run import plan_by, refusal_of
@@ -41,9 +41,10 @@ REROUTED, REROUTED_WITHIN, REROUTED_SHARE, MOST_REROUTED_STEPS = 4, 2.0, 0.35, 1
 ``REROUTED_WITHIN``: those that are preferred by at most this multiple of the best. ``REROUTED_SHARE``: of the effort
 that is left, for each plan. ``MOST_REROUTED_STEPS``: for each plan where the effort has no limit."""
 
-SIZED, SIZED_WITHIN, SIZED_SHARE = 4, 1.1, 0.4
+SIZED, SIZED_WITHIN, SIZED_SHARE, WORTH_UNLIKE = 4, 1.1, 0.4, 0.98
 """Of which plans chunks get other sizes. ``SIZED``: the best ones. ``SIZED_WITHIN``: those that count at most this
-multiple of the best. ``SIZED_SHARE``: of the effort, that is there for them all the same."""
+multiple of the best. ``SIZED_SHARE``: of the effort, that is there for them all the same. ``WORTH_UNLIKE``: times the
+completion before that such a plan for no target takes at most if chunks were alike, which any target can take."""
 
 TRANSFERS_A_STEP = 2.0
 """Transfers of data that is not copied, for each step of the effort, up to which ``auto`` plans: "normal" allows 2
@@ -184,7 +185,8 @@ def _with_other_sizes(answers: Sequence[Answer], case: Case) -> Iterator[Answer]
             continue
         if plan.message is None:
             plan = moved_up(plan, budget)
-        plan = sized(plan, budget)
+        alike = case.request.target is None and plan.workload.collectives[0].evenly_cut
+        plan = sized(plan, budget, WORTH_UNLIKE if alike else WORTH)
         if plan is not answer.plan:
             yield case.ask(answer.name, partial(case.fitted, plan))
 
