@@ -22,13 +22,14 @@ from stretto.model.messages import message_count, messages_of
 from stretto.model.stop import Stop
 from stretto.model.targets import TARGETS
 from stretto.planners import Request, asked_by, run_planner
-from stretto.planners.auto.planner import NO_EFFORT, PLANNING_SHARE, TOO_LATE
+from stretto.planners.auto.planner import NO_EFFORT, PLANNING_SHARE, TOO_LATE, WORTH_UNLIKE
 from stretto.planners.auto.turns import Case, Turn
 from stretto.planners.run import plan_by
 from stretto.schedule.best import Answer, exposed_s, handling_s, surcharge
 from stretto.schedule.cutting import each_alone_s, share_of_bytes
 from stretto.schedule.effort import EFFORTS, Budget
 from stretto.schedule.kept import Kept
+from stretto.schedule.sizing import WORTH
 from stretto.simulate import simulate
 from stretto.topologies import assume_messages, load_topology
 from stretto.verify import verify
@@ -532,3 +533,29 @@ def test_what_takes_many_times_the_effort_is_left_out_once_there_is_a_plan():
         (said,) = [each for each in plan.meta["tried"] if each["planner"] == "hierarchical"]
         refused.append("refused" in said)
     assert refused == [True, False]
+
+
+def test_chunks_of_messages_get_the_sizes_with_which_the_best_plans_end_sooner(monkeypatch):
+    net = load_topology("amd:1?message=20us")
+    workload = Workload((make_collective("reducescatter", net, 16_000_000),))
+    plan = run_planner("auto", net, workload, effort="normal")
+    assert plan.message is not None and plan.sharing == "timed" and verify(plan).ok
+    monkeypatch.setattr("stretto.planners.auto.planner.sized", lambda plan, *_: plan)
+    without = run_planner("auto", net, workload, effort="normal")
+    assert simulate(plan).completion_s < 0.97 * simulate(without).completion_s
+
+
+def test_chunks_that_are_alike_stay_so_unless_that_gains_much(monkeypatch):
+    net = load_topology("amd:1?message=20us")
+    workload = Workload((make_collective("allgather", net, 16_000_000),))
+    asked = []
+
+    def spy(plan, budget, worth):
+        asked.append((plan.workload.collectives[0].evenly_cut, worth))
+        return plan
+
+    monkeypatch.setattr("stretto.planners.auto.planner.sized", spy)
+    run_planner("auto", net, workload, effort="normal")
+    run_planner("auto", net, workload, effort="normal", target=TARGETS["torch"])
+    assert {worth for even, worth in asked if not even} == {WORTH}
+    assert {worth for even, worth in asked if even} == {WORTH, WORTH_UNLIKE}

@@ -10,13 +10,14 @@ import pytest
 from stretto.model.arrays import Ragged
 from stretto.model.chunks import cut
 from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import Unsupported
 from stretto.model.plan import make_plan
 from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
 from stretto.planners import run_planner
 from stretto.schedule.best import completion_s
 from stretto.schedule.effort import Budget
 from stretto.schedule.moments import ends
-from stretto.schedule.sizing import sized
+from stretto.schedule.sizing import _Course, _on_link, _solved, sized
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
@@ -66,3 +67,67 @@ def test_routes_keep_their_shares_of_a_link():
     assert completion_s(plan) == pytest.approx(1.5e-3)
     assert completion_s(new) == simulate(new).completion_s == pytest.approx(3e-3 * 2.125 / 5.125, rel=1e-4)
     assert verify(new).ok
+
+
+def in_messages(message):
+    """Broadcast of three equal chunks over two hops, of which the second is four times as fast, in some messages."""
+    links = [(0, 1, 1e9, 0.0), (1, 2, 4e9, 0.0)]
+    net = make_topology("two hops", [ACCELERATOR] * 3, links, message_s=[0.0] * 2)
+    return make_plan(
+        net, Workload((cut(make_collective("broadcast", net, 900_000), 3),)), "ready-order",
+        chunk=[0, 1, 2, 0, 1, 2], src=[0, 0, 0, 1, 1, 1], dst=Ragged.single([1, 1, 1, 2, 2, 2]),
+        route=Ragged.single([0, 0, 0, 1, 1, 1]), depends=Ragged.of([[], [], [], [0], [1], [2]]), message=message,
+    )  # fmt: skip
+
+
+def test_chunks_of_a_message_get_bytes_together():
+    plan = in_messages([0, 0, 1, 2, 2, 3])
+    new = sized(plan, Budget())
+    sizes = new.workload.collectives[0].chunk_bytes
+    # the first message is four times as large as the second one, however its bytes are divided among its chunks
+    assert sizes[0] + sizes[1] == pytest.approx(720_000, rel=1e-4)
+    assert completion_s(plan) == pytest.approx(0.975e-3)
+    assert completion_s(new) == simulate(new).completion_s == pytest.approx(0.945e-3, rel=1e-4)
+    assert verify(new).ok
+    alone = sized(in_messages(None), Budget())
+    assert completion_s(alone) < completion_s(new), "a third message leaves less to pass on"
+
+
+def test_messages_follow_each_other_on_a_link_exactly_as_before():
+    rng = np.random.default_rng(7)
+    for _ in range(200):
+        count = int(rng.integers(2, 12))
+        begin_s = np.sort(rng.integers(0, 12, count)).astype(np.float64)
+        end_s = begin_s + rng.integers(1, 6, count)
+        used = np.ones(count)
+        most = max(int(((begin_s <= at) & (end_s > at)).sum()) for at in begin_s)
+        share, (before, after) = _on_link(begin_s, end_s, used / most, 1e-9)
+        follows = np.eye(max(count, int(after.max(initial=0)) + 1), dtype=bool)
+        follows[before, after] = True
+        for k in range(len(follows)):  # what follows what, through others and through moments
+            follows |= follows[:, [k]] & follows[[k], :]
+        np.fill_diagonal(follows, False)
+        assert (follows[:count, :count] == (end_s[:, None] <= begin_s)).all()
+        # no more than the link is used by any that may meet: such intervals have a moment in common
+        for at in begin_s:
+            assert share[(begin_s <= at) & (end_s > at)].sum() <= 1 + 1e-12
+
+
+@pytest.mark.parametrize("spec", ["dgx1?message=20us", "hypercube:3?message=2us", "sites:2,4?message=20us"])
+@pytest.mark.parametrize("kind", ["allreduce", "allgather", "alltoall", "broadcast"])
+@pytest.mark.parametrize("planner", ["rounds", "forest", "hierarchical", "greedy"])
+def test_plans_stay_right_and_end_no_later(spec, kind, planner):
+    net = load_topology(spec)
+    work = Workload((make_collective(kind, net, 16_000_000),))
+    try:
+        plan = run_planner(planner, net, work, effort="quick")
+    except Unsupported:
+        pytest.skip("not served")
+    new = sized(plan, Budget(1e6))
+    assert verify(new).ok
+    if new is not plan:  # the program knows when messages start, to what sizes are rounded
+        course = _Course.of(plan)
+        start_s = _solved(plan, course, Budget(1e6).for_solvers(1.0)).start_s[course.message]
+        assert new.start_s == pytest.approx(start_s, abs=1e-4 * completion_s(new))
+    assert completion_s(new) == pytest.approx(simulate(new).completion_s, rel=1e-12)
+    assert completion_s(new) <= completion_s(plan)

@@ -107,3 +107,17 @@ def test_a_linear_program_is_limited_by_its_iterations():
         model.rows(1, 1.0, np.inf, (0, x, rng.random(50)))
     assert solve(model, effort=0.0).status in ("unknown", "feasible")
     assert solve(model, effort=1.0).status == "optimal"
+
+
+def test_an_interior_point_is_as_good_as_a_vertex():
+    rng = np.random.default_rng(3)
+    model = Model()
+    x = model.columns(40, 0.0, np.inf, rng.random(40) + 0.1)
+    for _ in range(60):
+        model.rows(1, 1.0, np.inf, (0, x, rng.random(40)))
+    assert model.entry_count == 60 * 40
+    vertex, inside = solve(model), solve(model, interior=True)
+    assert inside.status == "optimal"
+    assert inside.objective == pytest.approx(vertex.objective, rel=1e-6)
+    assert inside.effort == pytest.approx(solve(model, interior=True, effort=1.0).effort) and inside.effort > 0
+    assert solve(model, interior=True, effort=0.0).status in ("unknown", "feasible")

@@ -221,6 +221,24 @@ def test_chunks_move_to_the_nearest_edges_and_stay_in_order():
     assert in_equal_parts(uneven, 2) is None and equal_parts(uneven, 100, 16) is None
 
 
+def test_the_fewest_equal_parts_are_found():
+    rng = np.random.default_rng(5)
+    whole = make_collective("allgather", st.topology("ring:3"), 3 * 6007)
+    piece_bytes = int(whole.piece_bytes[0])
+    for number in [*rng.integers(4, 1500, 50).tolist(), *range(1020, 1036)]:
+        edges = [np.sort(rng.choice(np.arange(1, number), 3, replace=False)) for _ in range(3)]
+        ends = [np.append(np.rint(each * piece_bytes / number).astype(np.int64), piece_bytes) for each in edges]
+        uneven = covering(whole, piece_bytes, np.concatenate([np.diff(each, prepend=0) for each in ends]))
+        begin = uneven.chunk_offset.astype(np.float64)
+        least = next(
+            n for n in range(4, number + 1)
+            if (np.abs(begin - np.rint(begin * n / piece_bytes) * piece_bytes / n) < 1).all()
+        )  # fmt: skip
+        parts = equal_parts(uneven, 1, piece_bytes)
+        assert parts.number == least
+        assert np.bincount(uneven.chunk_piece, parts.covered).tolist() == [least] * 3
+
+
 def test_a_lane_that_tells_of_a_message_has_ended_the_sums_before_it(tmp_path):
     """On a mesh a lane sums, then only says that a message has come, and others take both to be over."""
     net = assume_messages(st.topology("mesh:3x3"))
