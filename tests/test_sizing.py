@@ -16,6 +16,7 @@ from stretto.model.topology import ACCELERATOR, SWITCH, make_topology
 from stretto.planners import run_planner
 from stretto.schedule.best import completion_s
 from stretto.schedule.effort import Budget
+from stretto.schedule.insertion import timed_plan
 from stretto.schedule.moments import ends
 from stretto.schedule.sizing import _Course, _on_link, _solved, sized
 from stretto.simulate import simulate
@@ -111,6 +112,29 @@ def test_messages_follow_each_other_on_a_link_exactly_as_before():
         # no more than the link is used by any that may meet: such intervals have a moment in common
         for at in begin_s:
             assert share[(begin_s <= at) & (end_s > at)].sum() <= 1 + 1e-12
+
+
+def test_what_comes_to_a_link_late_is_followed_late():
+    """Chunk 0 goes by a long link and a short one to node 3, and chunk 1 by node 1 and behind it over that short one."""
+    links = [(0, 1, 4e9, 0.0), (0, 2, 1e9, 1e-3), (1, 2, 1e9, 0.0), (2, 3, 1e9, 0.0)]
+    kinds = [ACCELERATOR, ACCELERATOR, SWITCH, ACCELERATOR]
+    net = make_topology("late", kinds, links, replicates=[False] * 4, message_s=[0.0] * 4)
+    plan = make_plan(
+        net, Workload((cut(make_collective("broadcast", net, 1_000_000), 2),)), "ready-order",
+        chunk=[1, 0, 0, 1], src=[0, 0, 0, 1], dst=Ragged.single([1, 1, 3, 3]),
+        route=Ragged.of([[0], [0], [1, 3], [2, 3]]), depends=Ragged.of([[], [], [], [0]]),
+    )  # fmt: skip
+    plan = timed_plan(plan)
+    start_s = plan.start_s.copy()
+    start_s[3] = plan.finish_s[2] + 1e-3  # behind chunk 0
+    plan = replace(plan, start_s=start_s, finish_s=ends(start_s, plan.finish_s - plan.start_s))
+    assert verify(plan).ok
+    new = sized(plan, Budget(), 1.1)
+    # whichever is sent first, a megabyte enters node 3, a millisecond late
+    assert completion_s(new) == pytest.approx(2e-3, rel=1e-4)
+    found = _solved(plan, _Course.of(plan), Budget().for_solvers(1.0))
+    assert found.start_s[3] == pytest.approx(new.start_s[3], rel=1e-4)
+    assert new.start_s[3] == pytest.approx(new.finish_s[2] + 1e-3, rel=1e-6)
 
 
 @pytest.mark.parametrize("spec", ["dgx1?message=20us", "hypercube:3?message=2us", "sites:2,4?message=20us"])
