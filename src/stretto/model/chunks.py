@@ -58,9 +58,9 @@ def check_cut(size_bytes: int, ranks: int, smallest: int, chunks: int) -> None:
         )
 
 
-FIRST_TESTED, AT_ONCE = 8, 1024
-"""Edges of chunks that are tested before all others are: most numbers of parts do not fit these. And how many numbers
-of parts are tested at once."""
+FIRST_TESTED, BATCH = 8, 1024
+"""``FIRST_TESTED``: edges of chunks that are tested before all others are; most numbers of parts do not fit these.
+``BATCH``: numbers of parts that are tested at once."""
 
 MOST_PARTS = 2**15
 """Equal parts of a piece that are tried for chunks of unlike sizes, which takes a fraction of a second. Where a target
@@ -97,10 +97,10 @@ def equal_parts(collective: Collective, least_bytes: int, most: int) -> EqualPar
     begin, total = collective.chunk_offset, collective.piece_bytes[collective.chunk_piece]
     most = min(most, int(collective.piece_bytes.min()) // least_bytes)
     fewest = int(np.bincount(collective.chunk_piece).max())
-    most = min(most, max(MOST_PARTS, fewest))
+    most = min(most, max(MOST_PARTS, fewest), 2**61 // int(total.max()))  # products of these are int64
     tested = np.unique(np.stack((begin, total), axis=1), axis=0).T
-    for least in range(fewest, most + 1, AT_ONCE):
-        counts = np.arange(least, min(least + AT_ONCE, most + 1))
+    for least in range(fewest, most + 1, BATCH):
+        counts = np.arange(least, min(least + BATCH, most + 1))
         for count in counts[_are_edges(tested[:, :FIRST_TESTED], counts[:, None])].tolist():
             if _are_edges(tested, count):
                 first = _nearest(begin, total, count)

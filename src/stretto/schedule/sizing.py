@@ -5,9 +5,12 @@ A chunk's bytes delay what waits for it, and messages cost a fixed time besides.
 sum of these along a chain of messages, so the completion is the largest of finitely many linear functions of the
 sizes: a linear program in the sizes, the starts and the seconds that messages take.
 
-Two messages of which one left a link before the other came stay in this order there. So those that are on a link at the
-same time met on it before, all at once, since they are intervals of which any two overlap. Each had a share of the link
-then, and keeps it; a message whose link was never full gets a larger one. So no link ever carries more than it can.
+Messages that are on a link at the same time share it, and each keeps its share. That never is too much: two messages
+of which one left a link before the other came stay in this order. So of messages that are on it at some moment any two
+overlapped before. Intervals of which any two overlap have a moment in common. At that moment all of them were on the
+link, which carried them. Where a link was never full while a message was on it, the message gets a larger share.
+
+The program decides sizes alone, in units that are coarse beside its tolerance; when messages start follows from these.
 """
 
 from __future__ import annotations
@@ -44,14 +47,17 @@ target or msccl; with twice as much it takes 2 % longer on ndv2:4."""
 WORTH = 0.998
 """Times the completion before that a plan with other sizes takes at most, for it to be preferred."""
 
-EARLY = 1e-6
-"""What a mean start adds to the completion in the program, so that messages start early where that is free."""
+GRAINS = 1 << 15
+"""Units of a chunk of mean size in which sizes are given: one is 3e-5 of it, and the program is right to about 1e-7."""
 
 UNITS, LIKELY_ITERATIONS = 0.5, 30.0
 """Effort of a program at most, in units of :func:`stretto.solvers.solve`, and iterations that it is likely to take."""
 
-AT_ONCE = 1e-9
+OVERLAP = 1e-9
 """Share of the completion by which messages overlap because of rounding."""
+
+COURSE_STEPS = 20.0
+"""Steps of effort for each link of each route, for when messages are on links."""
 
 
 def sized(plan: Plan, budget: Budget, worth: float = WORTH) -> Plan:
@@ -60,12 +66,14 @@ def sized(plan: Plan, budget: Budget, worth: float = WORTH) -> Plan:
         return plan
     (c,) = plan.workload.collectives
     course = _Course.of(plan)
-    solution = _solved(plan, course, budget.for_solvers(UNITS))
-    cut = None if solution is None else weighted(c, solution.bytes_ / c.chunk_bytes)
-    if solution is None or cut is None:
+    budget.charge(COURSE_STEPS * len(course.share))
+    size = _solved(plan, course, budget.for_solvers(UNITS))
+    cut = None if size is None else weighted(c, size / c.chunk_bytes)
+    if cut is None:
         return plan
     message_bytes: Float64 = np.bincount(course.message, cut.chunk_bytes[plan.chunk]).astype(np.float64)
-    seconds, start_s = course.seconds(message_bytes)[course.message], solution.start_s[course.message]
+    seconds = course.seconds(message_bytes)
+    start_s, seconds = course.starts(seconds)[course.message], seconds[course.message]
     new = replace(plan, workload=Workload((cut,)), sharing="timed", start_s=start_s, finish_s=ends(start_s, seconds))
     start_s = simulate(new).start_s
     new = replace(new, start_s=start_s, finish_s=ends(start_s, seconds))
@@ -76,22 +84,35 @@ def _may_be_sized(plan: Plan) -> bool:
     """Whether the moments of a plan of one collective are those of its messages, which are few, and pieces are cut."""
     if plan.sharing not in ("timed", "ready-order") or isinstance(plan, SymmetricPlan):
         return False
-    if len(plan.workload.collectives) > 1 or plan.other_src is not None:
+    if len(plan.workload.collectives) > 1 or plan.other_src is not None or plan.barriers:
         return False
     net, (c,) = plan.topology, plan.workload.collectives
-    if net.planes or net.changes or not net.store_and_forward[plan.src].all():
+    if c.start_s or net.planes or net.changes or not net.store_and_forward[plan.src].all():
         return False
     return 0 < message_count(plan) <= MOST_MESSAGES and 1 < np.bincount(c.chunk_piece).max() <= MOST_CHUNKS
 
 
 class _Course(NamedTuple):
-    """The messages of a plan, each as one transfer, when they are on their links, and with what share of each."""
+    """The messages of a plan, each as one transfer, when they are on their links, and with what share of each.
+
+    Attributes:
+        plan: of messages.
+        message: int64[transfers], the message of each.
+        line: of the messages.
+        share: float64[links of routes].
+        before, after: int64[pairs], messages, and behind them moments by which some have left a link: the second does
+            not begin before the first ends.
+        later_s: float64[pairs], by how much later than that the second begins, at least.
+        moments: how many there are.
+    """
 
     plan: Plan
-    message: Int64  # int64[transfers], the message of each
+    message: Int64
     line: Timeline
-    share: Float64  # float64[links of routes]
-    pairs: Int64  # int64[2, pairs], links of routes, and moments behind them: the second is not before the first ends
+    share: Float64
+    before: Int64
+    after: Int64
+    later_s: Float64
     moments: int
 
     @classmethod
@@ -107,11 +128,28 @@ class _Course(NamedTuple):
         share, pairs, moments = np.ones(len(link)), list[Int64](), 0
         order = np.lexsort((begin_s, link))
         for rows in np.split(order, np.flatnonzero(np.diff(link[order])) + 1):
-            share[rows], found = _on_link(begin_s[rows], end_s[rows], used[rows], AT_ONCE * line.completion_s)
+            share[rows], found = _on_link(begin_s[rows], end_s[rows], used[rows], OVERLAP * line.completion_s)
             events = np.arange(max(0, int(found.max(initial=0)) + 1 - len(rows)))
             pairs.append(np.concatenate((rows, len(link) + moments + events))[found])
             moments += len(events)
-        return cls(merged, of, line, share, np.concatenate(pairs, axis=1), moments)
+        before, after = np.concatenate(pairs, axis=1)
+        event = np.concatenate((owner, len(line.start_s) + np.arange(moments)))
+        at_s = np.concatenate((line.hop_offset_s, np.zeros(moments)))
+        lag_s = lags_s(merged, line.arrival_s - line.finish_s[merged.dst.owners])
+        return cls(
+            merged, of, line, share, np.concatenate((merged.depends.values, event[before])),
+            np.concatenate((merged.depends.owners, event[after])), np.concatenate((lag_s, at_s[before] - at_s[after])),
+            moments,
+        )  # fmt: skip
+
+    def starts(self, seconds: Float64) -> Float64:
+        """float64[messages], when messages that take these seconds start, at the soonest."""
+        takes_s = np.concatenate((seconds, np.zeros(self.moments)))
+        start_s, before_s = np.zeros(len(takes_s)), None
+        while before_s is None or (start_s > before_s).any():
+            before_s = start_s.copy()
+            np.maximum.at(start_s, self.after, (before_s + takes_s)[self.before] + self.later_s)
+        return start_s[: len(seconds)]
 
     def seconds(self, size_bytes: Float64) -> Float64:
         """float64[messages], what messages of these bytes take with their shares of links."""
@@ -144,9 +182,9 @@ def _on_link(begin_s: Float64, end_s: Float64, used: Float64, near_s: float) -> 
         moments, ascending, by which all messages have left that left before some other came.
     """
     count = len(begin_s)
+    near_s = min(near_s, float((end_s - begin_s).min()) / 2)
     if (end_s[:-1] <= begin_s[1:] + near_s).all():
         return np.ones(count), np.stack((np.arange(count - 1), np.arange(1, count)))
-    near_s = min(near_s, float((end_s - begin_s).min()) / 2)
     met = (begin_s <= begin_s[:, None] + near_s) & (end_s > begin_s[:, None] + near_s)
     full = met @ used  # the share of the link that is used when a message comes
     peak = np.where(met.T, full, used[:, None]).max(axis=1)
@@ -160,55 +198,44 @@ def _on_link(begin_s: Float64, end_s: Float64, used: Float64, near_s: float) -> 
     return np.minimum(used / peak, 1.0), np.stack((before, after))
 
 
-class _Sizes(NamedTuple):
-    """An answer of the program: float64[chunks] and float64[messages]."""
-
-    bytes_: Float64
-    start_s: Float64
-
-
-def _solved(plan: Plan, course: _Course, budget: Budget) -> _Sizes | None:
-    """The sizes with which the plan ends soonest; None where no answer is found within the effort.
+def _solved(plan: Plan, course: _Course, budget: Budget) -> Float64 | None:
+    """float64[chunks], the sizes with which the plan ends soonest; None where no answer is found within the effort.
 
     Moments are in completions of the plan, sizes in shares of their pieces.
     """
     (c,), messages = plan.workload.collectives, course.plan
     unit_s, count, owner = course.line.completion_s, messages.transfer_count, messages.route.owners
     piece = c.chunk_piece.astype(np.int64)
+    mean = 1.0 / np.bincount(piece)[piece]
     model = Model()
-    start = model.columns(count, lower=c.start_s / unit_s, upper=INFINITY, cost=EARLY / count)
+    begin = model.columns(count + course.moments, upper=INFINITY)
     takes = model.columns(count, upper=INFINITY)
-    share = model.columns(c.chunk_count, lower=LEAST_SHARE / np.bincount(piece)[piece])
+    share = model.columns(c.chunk_count, lower=LEAST_SHARE * mean)
     end = model.columns(1, upper=INFINITY, cost=1.0)
     model.rows(c.piece_count, 1.0, 1.0, (piece, share, 1.0))
     hop, wait, slope = course.slowest()
     carried = Ragged.grouped(course.message, np.arange(plan.transfer_count), count).take(owner[hop])
-    per_piece = slope[carried.owners] * c.piece_bytes[piece[plan.chunk[carried.values]]]
+    chunk = plan.chunk[carried.values]
     model.rows(
         len(hop), wait / unit_s, INFINITY, (takes[owner[hop]], 1.0),
-        (carried.owners, share[plan.chunk[carried.values]], -per_piece / unit_s),
+        (carried.owners, share[chunk], -slope[carried.owners] * c.piece_bytes[piece[chunk]] / unit_s),
     )  # fmt: skip
-    lag_s = course.line.arrival_s - course.line.finish_s[messages.dst.owners]
+    last_s = messages.dst.reduced(np.maximum, course.line.arrival_s) - course.line.finish_s
     model.rows(
-        count, messages.dst.reduced(np.maximum, lag_s) / unit_s, INFINITY, (end[np.zeros(count, dtype=np.int64)], 1.0),
-        (start, -1.0), (takes, -1.0),
+        count, last_s / unit_s, INFINITY, (end[np.zeros(count, dtype=np.int64)], 1.0), (begin[:count], -1.0),
+        (takes, -1.0),
     )  # fmt: skip
-    moment = model.columns(course.moments, upper=INFINITY)
-    of = np.concatenate((owner, count + np.arange(course.moments)))
-    begin, lasts = np.concatenate((start, moment)), np.concatenate((takes, np.full(course.moments, -1)))
-    at_s = np.concatenate((course.line.hop_offset_s, np.zeros(course.moments)))
-    for before, after, least_s in (
-        (messages.depends.values.astype(np.int64), messages.depends.owners, lags_s(messages, lag_s)),
-        (*of[course.pairs], at_s[course.pairs[0]] - at_s[course.pairs[1]]),
-    ):
-        model.rows(
-            len(before), least_s / unit_s, INFINITY, (begin[after], 1.0), (begin[before], -1.0), (lasts[before], -1.0)
-        )
+    taking = np.concatenate((takes, np.full(course.moments, -1)))[course.before]
+    model.rows(
+        len(course.before), course.later_s / unit_s, INFINITY, (begin[course.after], 1.0),
+        (begin[course.before], -1.0), (taking, -1.0),
+    )  # fmt: skip
     if LIKELY_ITERATIONS * model.entry_count > INTERIOR_ENTRIES_A_UNIT * budget.units("units"):
         return None
     answer = solve(model, effort=budget.units("units"), interior=True)
     budget.spend(units=answer.effort)
     if answer.x is None or answer.status != "optimal":
         return None
-    size = np.maximum(answer.x[share] * c.piece_bytes[piece], 1.0)
-    return _Sizes(size, np.maximum(answer.x[start] * unit_s, 0.0))
+    grains = np.rint(answer.x[share] / mean * GRAINS)
+    size: Float64 = np.maximum(grains * mean / GRAINS * c.piece_bytes[piece], 1.0)
+    return size

@@ -108,7 +108,7 @@ class Model:
 
     @property
     def entry_count(self) -> int:
-        """How many entries the rows have; those of the same row and column count once each."""
+        """How many entries the rows have; those of the same row and column are counted separately."""
         return sum(len(value) for *_, value in self._entries)
 
     @property
@@ -240,16 +240,19 @@ def solve(
         effort: work after which the solver stops, in units of very roughly a second. The same model ends at the same
             place everywhere. A unit is, for CP-SAT, one of its deterministic time; for HiGHS,
             :data:`stretto.solvers.highs.NODE_ENTRIES_A_UNIT` in a mixed-integer program (at least one node) and
-            :data:`stretto.solvers.highs.ITERATION_ENTRIES_A_UNIT` in a linear one; for Gurobi, one of its work units.
-            CBC counts nothing and ignores it.
+            :data:`stretto.solvers.highs.ITERATION_ENTRIES_A_UNIT` in a linear one, or
+            :data:`INTERIOR_ENTRIES_A_UNIT` with ``interior``; for Gurobi, one of its work units. CBC counts nothing and
+            ignores it.
         prove: turn off the incumbent heuristics of HiGHS: for a good start that only needs a proof.
         interior: solve a linear program by an interior-point method of HiGHS, without a vertex at the end: the answer
-            is optimal to about 1e-7. A unit is :data:`INTERIOR_ENTRIES_A_UNIT`.
+            is optimal to about 1e-7.
     Raises:
         InputError: the solver is unknown or not installed, or cannot take the model.
     """
     if solver not in SOLVERS:
         raise InputError(f"{solver!r} is no solver; {nearest(solver, SOLVERS)}", "solver")
+    if interior and (solver != "highs" or any(bool(block[3].any()) for block in model._columns)):
+        raise InputError("interior points are for HiGHS and linear programs", "interior")
     wall, cpu = time.perf_counter(), time.process_time()
     built = model.built()
     limits = Limits(time_limit_s, gap, first, seed, effort, prove, interior)

@@ -27,7 +27,7 @@ from ...schedule.collecting import COLLECT_STEPS, collected
 from ...schedule.effort import EFFORTS
 from ...schedule.insertion import moved_up
 from ...schedule.rerouting import rerouted
-from ...schedule.sizing import WORTH, sized
+from ...schedule.sizing import sized
 from ...schedule.trees import divide
 from ..registry import Request, asked_by, register
 from ..run import plan_by, refusal_of
@@ -43,8 +43,9 @@ that is left, for each plan. ``MOST_REROUTED_STEPS``: for each plan where the ef
 
 SIZED, SIZED_WITHIN, SIZED_SHARE, WORTH_UNLIKE = 4, 1.1, 0.4, 0.98
 """Of which plans chunks get other sizes. ``SIZED``: the best ones. ``SIZED_WITHIN``: those that count at most this
-multiple of the best. ``SIZED_SHARE``: of the effort, that is there for them all the same. ``WORTH_UNLIKE``: times the
-completion before that such a plan for no target takes at most if chunks were alike, which any target can take."""
+multiple of the best. ``SIZED_SHARE``: of the effort, which they get even if less is left.
+``WORTH_UNLIKE``: not every target takes chunks of unlike sizes. So where the chunks of a plan for no target are alike,
+it gets unlike ones only if it then takes at most this multiple of the best plan whose chunks are alike."""
 
 TRANSFERS_A_STEP = 2.0
 """Transfers of data that is not copied, for each step of the effort, up to which ``auto`` plans: "normal" allows 2
@@ -177,18 +178,25 @@ def _on_other_ways(answers: Sequence[Answer], case: Case) -> Iterator[Answer]:
 
 def _with_other_sizes(answers: Sequence[Answer], case: Case) -> Iterator[Answer]:
     """The best answers with transfers moved into gaps, and with chunks of the best sizes."""
-    budget = case.request.budget
-    budget, enough_s = budget.at_least(SIZED_SHARE * budget.steps), SIZED_WITHIN * min(a.handled_s for a in answers)
-    for answer in sorted(answers, key=lambda answer: answer.handled_s)[:SIZED]:
-        plan = answer.plan
-        if plan is None or isinstance(plan, SymmetricPlan) or answer.handled_s > enough_s:
-            continue
-        if plan.message is None:
-            plan = moved_up(plan, budget)
-        alike = case.request.target is None and plan.workload.collectives[0].evenly_cut
-        plan = sized(plan, budget, WORTH_UNLIKE if alike else WORTH)
+    budget, found = case.request.budget, sorted(answers, key=lambda answer: answer.handled_s)
+    budget, first = budget.at_least(max(budget.left, SIZED_SHARE * budget.steps)), found[0]
+    alike_s = min((each.handled_s for each in found if _is_alike(each.plan)), default=inf)
+    found = [each for each in found if not isinstance(each.plan, SymmetricPlan)][:SIZED]
+    for answer in found:
+        if answer.plan is None or answer.handled_s > SIZED_WITHIN * first.handled_s:
+            break
+        plan = moved_up(answer.plan, budget) if answer.plan.message is None else answer.plan
+        plan = sized(plan, budget)
         if plan is not answer.plan:
-            yield case.ask(answer.name, partial(case.fitted, plan))
+            changed = case.ask(answer.name, partial(case.fitted, plan))
+            becomes_unlike = case.request.target is None and _is_alike(answer.plan) and not _is_alike(plan)
+            if not becomes_unlike or changed.handled_s <= WORTH_UNLIKE * alike_s:
+                yield changed
+
+
+def _is_alike(plan: Plan | None) -> bool:
+    """Whether all chunks of a plan of one collective are alike, so that any target can take them."""
+    return plan is not None and plan.workload.collectives[0].evenly_cut
 
 
 def _with_finer_parts(case: Case, turns: Sequence[Turn], answers: Sequence[Answer], best_s: float) -> list[Answer]:
