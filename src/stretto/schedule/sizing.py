@@ -143,12 +143,18 @@ class _Course(NamedTuple):
         )  # fmt: skip
 
     def starts(self, seconds: Float64) -> Float64:
-        """float64[messages], when messages that take these seconds start, at the soonest."""
+        """float64[messages], when messages that take these seconds start, at the soonest.
+
+        What comes to links late may have to wait for itself by a rounding. So it ends after as many rounds as there are
+        events, if not before.
+        """
         takes_s = np.concatenate((seconds, np.zeros(self.moments)))
-        start_s, before_s = np.zeros(len(takes_s)), None
-        while before_s is None or (start_s > before_s).any():
+        start_s = np.zeros(len(takes_s))
+        for _ in range(len(takes_s)):
             before_s = start_s.copy()
             np.maximum.at(start_s, self.after, (before_s + takes_s)[self.before] + self.later_s)
+            if (start_s == before_s).all():
+                break
         return start_s[: len(seconds)]
 
     def seconds(self, size_bytes: Float64) -> Float64:
