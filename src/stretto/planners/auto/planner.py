@@ -126,7 +126,7 @@ def auto(request: Request) -> Plan:
         answers = [*answers, *_in_messages(answers, case)]
         if min(answer.likely_s for answer in answers) > case.near_s:
             answers = [*answers, *_on_other_ways(answers, case)]
-    if not case.several and min(answer.likely_s for answer in answers) > case.near_s:
+    if not case.several:
         answers = [*answers, *_with_other_sizes(answers, case)]
     best = min(answers, key=lambda answer: answer.handled_s)
     plan = best.plan
@@ -177,16 +177,18 @@ def _on_other_ways(answers: Sequence[Answer], case: Case) -> Iterator[Answer]:
 
 
 def _with_other_sizes(answers: Sequence[Answer], case: Case) -> Iterator[Answer]:
-    """The best answers with transfers moved into gaps, and with chunks of the best sizes."""
+    """The best answers with transfers moved into gaps, and with chunks of the best sizes; near the bound the best one
+    with its gaps filled."""
     budget, found = case.request.budget, sorted(answers, key=lambda answer: answer.handled_s)
     budget, first = budget.at_least(max(budget.left, SIZED_SHARE * budget.steps)), found[0]
     alike_s = min((each.handled_s for each in found if _is_alike(each.plan)), default=inf)
-    found = [each for each in found if not isinstance(each.plan, SymmetricPlan)][:SIZED]
+    near = first.likely_s <= case.near_s
+    found = [each for each in found if not isinstance(each.plan, SymmetricPlan)][: 1 if near else SIZED]
     for answer in found:
         if answer.plan is None or answer.handled_s > SIZED_WITHIN * first.handled_s:
             break
         plan = moved_up(answer.plan, budget) if answer.plan.message is None else answer.plan
-        plan = sized(plan, budget)
+        plan = plan if near else sized(plan, budget)
         if plan is not answer.plan:
             changed = case.ask(answer.name, partial(case.fitted, plan))
             becomes_unlike = case.request.target is None and _is_alike(answer.plan) and not _is_alike(plan)
