@@ -159,7 +159,10 @@ def test_plans_stay_right_and_end_no_later(spec, kind, planner):
 
 def test_plans_that_begin_late_or_have_barriers_or_too_little_effort_stay_as_they_are(two_hops):
     (c,) = two_hops.workload.collectives
-    late = replace(two_hops, workload=Workload((replace(c, start_s=1.0),)))
+    late = replace(
+        two_hops, workload=Workload((replace(c, start_s=1e-3),)), start_s=two_hops.start_s + 1e-3,
+        finish_s=two_hops.finish_s + 1e-3,
+    )  # fmt: skip
     assert sized(late, Budget()) is late
     barred = replace(two_hops, barriers=True)
     assert sized(barred, Budget()) is barred
