@@ -70,7 +70,7 @@ test: $(RAY_STAMP) $(KERNEL_STAMP) ## run the tests
 	$(PYTEST) --durations=12
 
 quick: $(KERNEL_STAMP) ## run the tests that find most faults in a minute
-	STRETTO_EXAMPLES=5 $(PYTEST) $(addprefix tests/, $(QUICK))
+	STRETTO_EXAMPLES=3 $(PYTEST) $(addprefix tests/, $(QUICK))
 
 check: $(STAMP) ## lint, format and types
 	$(BIN)/ruff check src tests benchmarks examples

@@ -19,6 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from examples import examples
 from execution_plans import PLANS
 from networks import ring
 from stretto.formats import Size, exporters, importers
@@ -125,9 +126,9 @@ def damaged(whole: bytes, rng: random.Random) -> Iterator[bytes]:
     for found in rng.sample(numbers, min(len(numbers), 30)):
         for huge in rng.sample(HUGE, 3):
             yield whole[: found.start()] + huge + whole[found.end() :]
-    for _ in range(20):
+    for _ in range(examples(10)):
         yield whole[: rng.randrange(len(whole))]
-    for _ in range(80):
+    for _ in range(examples(40)):
         data = bytearray(whole)
         for _ in range(rng.randint(1, 4)):
             at, what = rng.randrange(len(data)), rng.random()

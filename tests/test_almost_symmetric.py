@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from examples import one_in
 from stretto.bounds import bounds
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import Unsupported
@@ -47,8 +48,7 @@ def planned(kind: str, topology: Topology, size: int) -> SymmetricPlan:
     return plan
 
 
-@pytest.mark.parametrize("damage", ["slow", "dead", "kinds"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "damage"), one_in(2, KINDS, ["slow", "dead", "kinds"]))
 def test_images_are_a_plan_within_a_tenth_of_the_bound(kind, damage):
     plan = planned(kind, damaged(4, damage), 1_000_000_003)
     plain = plan.expand()
@@ -94,8 +94,7 @@ def test_each_hop_of_a_tree_carries_what_is_wanted_behind_it():
     assert passing.tolist() == [7.0, 2.0, 4.0]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("damage", ["", "slow"])
+@pytest.mark.parametrize(("kind", "damage"), one_in(2, KINDS, ["", "slow"]))
 def test_idle_gpus_of_a_server_lend_their_nics(kind, damage):
     """Four GPUs of each server of eight take part, and their own NICs are half of what a server has."""
     topology = damaged(8, damage)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from stretto.bounds.backlog import backlog_bound, gained, told_after
 from stretto.model.collective import Workload, make_collective
 from stretto.model.topology import ACCELERATOR, SWITCH, Topology, make_topology
@@ -152,7 +153,7 @@ def servers(draw):
     return make_topology("servers", kinds, links, replicates=[False] * len(kinds), message_s=costs, sites=sites)
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(6))
 @given(net=servers(), size=st.sampled_from([12, 6_000, 60_000, 600_000]))
 def test_no_plan_ends_sooner(net, size):
     c = make_collective("broadcast", net, size)

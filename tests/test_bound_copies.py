@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from networks import random_network
 from stretto.bounds import bounds, copies_bound
 from stretto.bounds.copies import Grid
@@ -78,7 +79,7 @@ def test_a_star_tells_as_many_as_logp_does(ranks, rounds):
     assert 0.9e-6 * rounds <= found_s <= rounds * 1e-6 * (1 + 1e-4)
 
 
-@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(4), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     kind=st.sampled_from(["broadcast", "allgather", "reduce"]),
     seed=st.integers(0, 10_000),
@@ -138,7 +139,7 @@ def servers(draw):
     return make_topology("servers", kinds, links, replicates=[False] * len(kinds), message_s=costs, sites=sites)
 
 
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(4), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(net=servers(), kind=st.sampled_from(["broadcast", "allgather", "reduce"]), size=st.sampled_from([12, 60_000]))
 def test_no_plan_tells_servers_sooner(net, kind, size):
     c = make_collective(kind, net, size)

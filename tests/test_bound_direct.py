@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from examples import one_in
 from stretto.bounds import bounds
 from stretto.bounds.direct import direct_bound
 from stretto.model.arrays import Ragged
@@ -69,8 +70,7 @@ def test_no_schedule_among_small_servers_beats_it(name, share):
     assert direct_bound(SERVERS[name], work(SERVERS[name], 3 * piece), 0.0).seconds <= optimum_s * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("copies", [False, True])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(("seed", "copies"), one_in(2, range(8), [False, True]))
 def test_no_plan_of_a_random_network_beats_it(seed, copies):
     specs = ["ring:5", "star:6", "fullmesh:4", "torus:2x3", "hypercube:3", "line:4", "sites:2,3", "h100:2"]
     net = with_random_costs(specs[seed], seed, copies)

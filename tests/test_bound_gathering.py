@@ -8,6 +8,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from examples import one_in
 from stretto.bounds import bounds, gathering
 from stretto.bounds.gathering import gathering_bound, groups_of
 from stretto.bounds.gathering_places import Places
@@ -385,8 +386,7 @@ def with_random_costs(spec: str, seed: int, copies: bool):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("copies", [False, True])
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(("seed", "copies"), one_in(2, range(8), [False, True]))
 def test_no_plan_of_a_random_network_beats_it(seed, copies):
     specs = ["ring:5", "star:6", "fullmesh:4", "torus:2x3", "hypercube:3", "line:4", "sites:2,3", "fattree:2"]
     net = with_random_costs(specs[seed], seed, copies)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from examples import examples
 from networks import random_network
 from stretto.bounds import best_parts, bottleneck, bounds, check_parts, check_windows, distances, tree_rates, windows
 from stretto.bounds.parts import MOST_STEPS, parts_bound
@@ -161,7 +162,7 @@ def test_a_router_in_which_no_route_branches_copies_what_it_has_stored():
     assert bounds(net, plan.workload)[0].seconds <= simulate(plan).completion_s < 1.2
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(4))
 @given(seed=st.integers(0, 10_000), width=st.sampled_from([0.1, 0.5, 2.0]))
 def test_no_plan_beats_what_parts_send_and_receive_on_uneven_networks(seed, width):
     net = random_network(seed)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from examples import one_in
 from networks import random_network
 from stretto.bounds import bounds
 from stretto.bounds.together import joined_pairs, parts_together
@@ -59,8 +60,7 @@ def test_exchanges_are_joined_to_one():
     assert [c.ranks.tolist() for c in alone] == [c.ranks.tolist() for c in workload.collectives[: len(alone)]]
 
 
-@pytest.mark.parametrize("kind", ["allreduce", "alltoall", "scatter"])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(("seed", "kind"), one_in(2, range(6), ["allreduce", "alltoall", "scatter"]))
 def test_no_plan_beats_them(seed, kind):
     topology = random_network(seed)
     rng = np.random.default_rng(seed)

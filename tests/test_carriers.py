@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from examples import one_in
 from stretto.bounds import bounds
 from stretto.model.collective import Workload, make_collective
 from stretto.model.plan import COPY
@@ -24,6 +25,9 @@ from stretto.verify import verify
 KINDS = ("allgather", "reducescatter", "allreduce", "alltoall")
 UNEVEN = [0, 1, 2, 8, 9, 16, 21, 24]
 """Ranks in four servers of eight: three, two, two and one."""
+
+SOME = [("h100:4?message=20us", UNEVEN), ("torus:3x3x3?message=2us", None), ("amd:2?message=2us", [0, 1, 2, 17, 20])]
+"""Networks, and the places of the accelerators that are ranks; every second one if not said."""
 
 
 def collective(spec, kind, size, places=None):
@@ -90,11 +94,9 @@ def test_whole_sums_by_idle_accelerators_verify():
             assert verify(overlapped(net, c, [each], ways, np.inf).plan(Workload((c,)))).ok
 
 
-@pytest.mark.parametrize("size", [98, 101, 300, 1_000, 64_000, 16_000_000])
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    ("spec", "places"),
-    [("h100:4?message=20us", UNEVEN), ("torus:3x3x3?message=2us", None), ("amd:2?message=2us", [0, 1, 2, 17, 20])],
+    ("spec", "places", "kind", "size"),
+    [(*among, kind, size) for among, kind, size in one_in(4, SOME, KINDS, [98, 101, 300, 1_000, 64_000, 16_000_000])],
 )
 def test_plans_verify(spec, places, kind, size):
     net, c = collective(spec, kind, size, places)

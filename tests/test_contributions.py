@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from examples import examples
 from networks import random_network, ring
 from stretto.bounds import bounds
 from stretto.formats import exporters
@@ -137,7 +138,7 @@ def test_programs_forward_contributions(target):
     exporters()[target].check(simulate(plan))
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(examples(25)))
 def test_plans_on_random_networks_verify(seed):
     net = random_network(seed)
     try:

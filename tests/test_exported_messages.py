@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import mscclpp_executor
+from examples import one_in
 from msccl_executor import check
 from stretto.choose.exportable import exportable
 from stretto.choose.programs import program_s
@@ -87,9 +88,7 @@ def written(target: str, plan: Plan, tmp_path) -> str:
     return path.read_text()
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize(("net", "kind", "size"), one_in(3, NETS, KINDS, SIZES))
 def test_a_program_for_msccl_computes_its_collective(net, kind, size, tmp_path):
     plan = planned("msccl", net, kind, size)
     assert verify(plan).ok
@@ -135,9 +134,7 @@ def test_a_message_for_msccl_is_a_step_at_each_end(tmp_path):
     assert simulate(back).completion_s <= 1.01 * simulate(plan).completion_s
 
 
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize(("net", "kind", "size"), one_in(3, NETS, KINDS, SIZES))
 def test_a_plan_for_mscclpp_computes_its_collective(net, kind, size, tmp_path):
     plan = planned("mscclpp", net, kind, size)
     assert verify(plan).ok

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import stretto as st
+from examples import examples
 from networks import random_network
 from stretto.bounds import bounds, mean_bound
 from stretto.cli.work import requested
@@ -52,7 +53,7 @@ def random_workload(net, seed: int, spread_s: float = 0.0):
     return Workload(tuple(drawn))
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(examples(6)))
 def test_plans_are_right_and_never_worse_than_one_by_one_nor_better_than_the_bound(seed):
     net = random_network(seed)
     work = random_workload(net, seed, 0.05 if seed % 2 else 0.0)

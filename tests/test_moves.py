@@ -7,6 +7,7 @@ from math import inf
 import numpy as np
 import pytest
 
+from examples import one_in
 from stretto.bounds import bounds
 from stretto.model.collective import Workload, make_collective
 from stretto.model.messages import message_count
@@ -39,9 +40,7 @@ def found(spec: str, kind: str, size: int, most: float = inf) -> tuple[Found, Ca
     return moves, case, table
 
 
-@pytest.mark.parametrize("size", [20_011, 16_000_000])
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("spec", NETWORKS)
+@pytest.mark.parametrize(("spec", "kind", "size"), one_in(2, NETWORKS, KINDS, [20_011, 16_000_000]))
 def test_plans_are_right_and_end_when_they_say(spec, kind, size):
     moves, case, table = found(spec, kind, size)
     plan = plan_of_moves(moves, case, table)
@@ -123,9 +122,15 @@ def test_parts_have_such_sizes_that_links_of_uneven_coordinates_are_busy_alike(s
     assert links_s.max() < 1.02 * links_s.mean()  # 1.09 to 1.2 if parts are equal
 
 
-@pytest.mark.parametrize("size", [2, 22, 49, 97, 601])
-@pytest.mark.parametrize("kind", ["allgather", "allreduce"])
-@pytest.mark.parametrize("spec", ["torus:4x4", "torus:3x7", "torus:4x8", "torus:2x3x4"])
+@pytest.mark.parametrize(
+    ("spec", "kind", "size"),
+    one_in(
+        2,
+        ["torus:4x4", "torus:3x7", "torus:4x8", "torus:2x3x4"],
+        ["allgather", "allreduce"],
+        [2, 22, 49, 97, 601],
+    ),
+)
 def test_no_part_of_small_chunks_is_empty_and_the_largest_decide_when_plans_end(spec, kind, size):
     spec += "?message=1ns&latency=1ns&bandwidth=1MB/s"  # so that parts pay
     ranks = len(load_topology(spec).accelerators)

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from examples import one_in
 from msccl_executor import Stuck, check, execute
 from stretto.choose.programs import program_s
 from stretto.formats import exporters
@@ -48,9 +49,7 @@ def quick(solving: bool = False) -> list[str]:
     return [e.name for e in registered().values() if not e.refines and (e.quick is not None) == solving]
 
 
-@pytest.mark.parametrize("net", NETS)
-@pytest.mark.parametrize("kind", KINDS[:4])
-@pytest.mark.parametrize("planner", quick())
+@pytest.mark.parametrize(("planner", "kind", "net"), one_in(2, quick(), KINDS[:4], NETS))
 def test_every_planners_program_computes_its_collective(net, kind, planner, tmp_path):
     try:
         plan = made(net, kind, planner)

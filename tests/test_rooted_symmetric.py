@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from examples import one_in
 from stretto.bounds import bounds
 from stretto.model.collective import Workload, make_collective
 from stretto.model.errors import Unsupported
@@ -47,8 +48,7 @@ def planned(
     return plan, simulate(plan).completion_s / bounds(net, workload)[0].seconds
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(("name", "kind"), one_in(2, NETWORKS, KINDS))
 def test_large_data_takes_little_more_than_the_bound(name, kind):
     net = shuffled(NETWORKS[name], 1)
     _, over = planned(kind, net, 1_000_000_000, root=3)

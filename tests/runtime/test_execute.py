@@ -42,7 +42,7 @@ PLANNERS = {e.name: e for e in registered().values() if not e.refines and e.quic
 
 OPTIONS = {"greedy": {"parts": 1, "tries": 1}}
 BATCHES = 10
-PLANS = examples(40)
+PLANS = examples(20)
 """Random plans of each batch; STRETTO_EXAMPLES=200 runs 2,000 in all."""
 
 
