@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import math
 import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -51,6 +52,9 @@ class Request:
         one_order: whether plans in which ranks add up in different orders will be left out, so that a planner which
             compares several of its own should compare the others.
         several_chunks: whether a message may carry several chunks.
+        enough_s: completion up to which a plan is good enough, seconds.
+        others_s: completion of the best plan that others have made so far, seconds: what seems to end much later need
+            not be searched for.
     """
 
     topology: Topology
@@ -62,6 +66,8 @@ class Request:
     kept: Kept | None = None
     one_order: bool = False
     several_chunks: bool = True
+    enough_s: float = 0.0
+    others_s: float = math.inf
 
     def tell(self, done: int, total: int, what: str) -> None:
         """Tell :attr:`progress`, if somebody listens."""

@@ -112,7 +112,7 @@ def auto(request: Request) -> Plan:
             share = budget.at_least(further).apart()
         if led:  # then no work is done that cannot be divided and takes longer than all the effort
             share.beyond = 1.0
-        own = replace(request, budget=share, progress=None)
+        own = replace(case.told(best), budget=share, progress=None)
         answer = _ask(turn.name, own, turn.steps, case)
         led = led or (answer.plan is not None and turn.suffices and answer.likely_s <= turn.far_s)
         answers.append(answer)

@@ -7,7 +7,7 @@ the planners that fill links, then the other leading ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from math import inf
@@ -141,6 +141,11 @@ class Case:
         if self.several:
             return NEAR * mean_bound(self.request.topology, self.request.workload).seconds
         return NEAR * self.bound_s
+
+    def told(self, best: Answer | None) -> Request:
+        """The request, with what its plan need not be sooner than and what others have reached."""
+        enough_s = 0.0 if self.several else self.near_s
+        return replace(self.request, enough_s=enough_s, others_s=inf if best is None or self.several else best.likely_s)
 
     def worth(self, best: Answer) -> float:
         """Steps that a leading planner may take, for what may be gained on the best plan so far."""

@@ -28,9 +28,13 @@ which no further choice is planned."""
 CHOICES_SHARE = 0.4
 """Share of the effort up to which forests for further numbers of parts are made."""
 
+HOPEFUL = 1.25
+"""Times what another planner's plan takes up to which forests are sought that take less than the first one. Estimates
+are rough, and most of them too high."""
+
 
 def choices_by_parts(
-    topology: Topology, c: Collective, packed: list[Forest], most: int, each: int, budget: Budget
+    topology: Topology, c: Collective, packed: list[Forest], most: int, each: int, budget: Budget, others_s: float
 ) -> list[Choice]:
     """Forests for some numbers of parts, the most promising first.
 
@@ -38,6 +42,7 @@ def choices_by_parts(
         most: how many trees there may be: of an AllReduce in all, of other collectives of each root.
         each: trees that are grown in each way.
         budget: with costs for "rates", "pricing" and "transfer".
+        others_s: what the best plan of others takes, seconds.
     """
     quickest = min(packed, key=lambda forest: forest.seconds_per_byte(topology))
     # half of the effort, since powers of two are rounded up; among many ranks more, so that pipelines fill
@@ -48,6 +53,8 @@ def choices_by_parts(
     pool = Pool.grown(topology, c, packed, c.size_bytes / middle, most, each)
     choices = pool.by_filling(middle, budget)
     middle_s = min(choice.end_s for choice in choices)
+    if middle_s > HOPEFUL * others_s:
+        return choices
     for times in (0.5, 2.0):
         parts, last_s = middle, middle_s
         while 1.0 <= (parts := parts * times) <= finest and budget.spent < CHOICES_SHARE * budget.steps:

@@ -182,7 +182,7 @@ def _choices_by_parts(request: Request, packed: list[Forest], trees: int, budget
     request.tell(0, 0, "growing trees for numbers of parts")
     if not (each := _spend_on_pool(request.topology, c, packed, budget)):
         return []
-    return choices_by_parts(request.topology, c, packed, _most_trees(c, trees), each, budget)
+    return choices_by_parts(request.topology, c, packed, _most_trees(c, trees), each, budget, request.others_s)
 
 
 def _grown_forests(topology: Topology, c: Collective, packed: list[Forest], trees: int, budget: Budget) -> list[Forest]:

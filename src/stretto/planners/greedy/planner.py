@@ -184,7 +184,8 @@ class _Stages:
             if self.good_enough:
                 return self.best
         for plan in self.hopeful_matchings:
-            self.try_long_search(plan)
+            if self.best_s > self.request.enough_s:
+                self.try_long_search(plan)
         return self.justified()
 
     def try_exchanges(self) -> None:
@@ -212,7 +213,7 @@ class _Stages:
         Returns:
             Whether finer parts may still pay.
         """
-        budget, exchange_s = self.request.budget, min(map(completion_s, self.plans), default=math.inf)
+        budget, others_s = self.request.budget, min([self.request.others_s, *map(completion_s, self.plans)])
         tries = TRIES_OF_FEW_PARTS if messages_cost(self.request.topology) else QUICK_TRIES
         steps = self.steps_of_few_tries
         ends_s = [completion_s(plan) for plan in self.matchings]
@@ -231,10 +232,12 @@ class _Stages:
             steps = 2 * (budget.spent - spent)
             self.matchings.append(plan)
             ends_s.append(completion_s(plan))
+            if ends_s[-1] <= self.request.enough_s:
+                return False
             if len(ends_s) > 2 and min(ends_s[-2:]) > min(ends_s[:-2]) * (1 - LEAST_GAIN):
                 return False
             # where each rank has a part, cutting parts in two halves the time for which they wait for each other, only
-            if count >= 1 and len(ends_s) > 1 and 2 * ends_s[-1] - ends_s[-2] > HOPEFUL * exchange_s:
+            if count >= 1 and len(ends_s) > 1 and 2 * ends_s[-1] - ends_s[-2] > HOPEFUL * others_s:
                 return False
         return True
 
@@ -326,7 +329,7 @@ class _Stages:
         chosen = sorted(self.matchings, key=preference_s)[
             : COUNTS_SEARCHED if messages_cost(self.request.topology) else 1
         ]
-        return [plan for plan in chosen if completion_s(plan) < HOPEFUL * self.best_s]
+        return [plan for plan in chosen if completion_s(plan) < HOPEFUL * min(self.best_s, self.request.others_s)]
 
     @cached_property
     def sums_for_all(self) -> bool:
