@@ -15,7 +15,9 @@ from functools import partial
 import numpy as np
 
 from ..model.arrays import Float64, Int64, Ragged
+from ..model.messages import messages_of
 from ..model.plan import COPY, REDUCE, Plan
+from .best import completion_s
 from .effort import Budget
 from .moments import delays, settled
 from .scheduling_problem import COSTS, LEAST_S, Limits, SchedulingProblem
@@ -25,6 +27,9 @@ ROUNDS = 4
 
 NEAR = 1.002
 """Times the busiest link's work: a schedule that ends by then is not improved further."""
+
+WAYS = 3
+"""Ways that :func:`_schedule` tries at most."""
 
 IDLE = 1.02
 """Completion as a multiple of the busiest link's work from which shares of links are tried, too."""
@@ -83,6 +88,24 @@ def dispatch(
             start[copies], seconds[copies] = half + copy_start, copy_seconds
     meta = {**plan.meta, "apart": bool(apart), "ways": chosen}
     return settled(replace(plan, meta=meta), start, seconds)
+
+
+def in_time(plan: Plan, budget: Budget) -> Plan:
+    """A plan in ready-order, with times by which links serve what is most urgent first, if it ends sooner then.
+
+    What is ready first may take links for which much else waits. A message goes as a whole, and stays as it is.
+    """
+    if plan.sharing != "ready-order" or not plan.transfer_count or plan.topology.planes or plan.topology.changes:
+        return plan
+    if not budget.with_costs(COSTS).allows(serve=WAYS * len(plan.route.values)):
+        return plan
+    messages, collectives = messages_of(plan), plan.workload.collectives
+    begins = [c.chunk_offset / np.maximum(c.piece_bytes[c.chunk_piece], 1) for c in collectives]
+    timed = dispatch(plan if messages is None else messages.merged, np.concatenate(begins), budget)
+    assert timed.start_s is not None and timed.finish_s is not None, "dispatched"
+    of = np.arange(plan.transfer_count) if messages is None else messages.of
+    served = replace(plan, sharing="timed", start_s=timed.start_s[of], finish_s=timed.finish_s[of])
+    return served if completion_s(served) < completion_s(plan) else plan
 
 
 def starts_by_chain(

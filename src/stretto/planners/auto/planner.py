@@ -24,6 +24,7 @@ from ...model.symmetric import SymmetricPlan
 from ...model.units import format_size
 from ...schedule.best import Answer, ask, best_of
 from ...schedule.collecting import COLLECT_STEPS, collected
+from ...schedule.dispatch import in_time
 from ...schedule.effort import EFFORTS
 from ...schedule.insertion import moved_up
 from ...schedule.rerouting import rerouted
@@ -139,11 +140,18 @@ def auto(request: Request) -> Plan:
 
 
 def _ask(name: str, request: Request, steps: float, case: Case) -> Answer:
-    """Ask a planner, which takes ``steps`` of the request's effort, or what it has counted if that is more."""
+    """Ask a planner, which takes ``steps`` of the request's effort, or what it has counted if that is more.
+
+    Links may serve what is urgent before what is ready.
+    """
     answer = case.ask(name, partial(plan_by, name, request))
-    if answer.plan is not None:
-        request.budget.charge(max(0.0, steps - request.budget.spent))
-    return answer
+    if answer.plan is None:
+        return answer
+    request.budget.charge(max(0.0, steps - request.budget.spent))
+    served = in_time(answer.plan, request.budget)
+    if served is answer.plan:
+        return answer
+    return min(answer, case.ask(name, partial(case.fitted, served)), key=lambda each: each.preference_s)
 
 
 def _in_messages(answers: Sequence[Answer], case: Case) -> Iterator[Answer]:
