@@ -24,7 +24,7 @@ from stretto.model.targets import TARGETS
 from stretto.model.topology import ACCELERATOR, Topology, make_topology
 from stretto.model.variants import with_messages
 from stretto.planners import run_planner
-from stretto.planners.contributions import MOST_PARTS, _at_its_times, _summed
+from stretto.planners.contributions import MOST_PARTS, _summed
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 from stretto.verify import verify
@@ -77,7 +77,7 @@ def summed(net: Topology, sends: list[tuple[int, int, list[int]]], apart: bool =
     """Source and receiver of each transfer of the AllReduce that an AllGather gives."""
     gathered = gathered_by(net, sends)
     assert verify(gathered).ok
-    plan, _ = _summed(gathered, make_collective("allreduce", net, 1000), apart, True)
+    plan = _summed(gathered, make_collective("allreduce", net, 1000), apart, True)
     assert verify(plan).ok
     return [
         (u, *v) for u, v in zip(plan.src.tolist(), (plan.dst[k].tolist() for k in range(len(plan.src))), strict=True)
@@ -103,29 +103,14 @@ def test_what_somebody_needs_apart_is_sent_apart():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("seed", [0, 4, 11])
-def test_where_messages_share_links_they_keep_the_times_of_the_allgather(seed):
+@pytest.mark.parametrize("seed", [1, 4, 11])
+def test_where_messages_share_links_what_is_urgent_goes_first(seed):
     """In ready-order a message that another one is in the way of keeps its other links from those that could go."""
     net = KINDS["leaves"](np.random.default_rng(seed))
     plan = planned(net, 1000)
-    gathered = make_collective("allgather", net, 1000 * len(net.accelerators))
-    times = simulate(run_planner(plan.meta["gathered_by"], net, Workload((gathered,)), effort="normal"))
     untimed = replace(plan, sharing="ready-order", start_s=None, finish_s=None)
-    assert simulate(plan).completion_s == pytest.approx(times.completion_s, rel=1e-9)
-    assert verify(untimed).ok and simulate(untimed).completion_s > 1.5 * times.completion_s
-
-
-@pytest.mark.parametrize(("apart", "timed"), [(False, 1), (True, 0)])
-def test_a_message_that_becomes_several_has_no_time_for_them(apart, timed):
-    """What rank 1 has from 0 goes to 2 with its own, in a message of one sum, or of two that are apart."""
-    net = graph(3, [(0, 1), (1, 2), (2, 0)])
-    gathered = gathered_by(net, [(0, 1, [0]), (2, 0, [2]), (1, 2, [0, 1]), (0, 1, [2]), (1, 0, [1])])
-    line = simulate(gathered)
-    gathered = replace(gathered, sharing="timed", start_s=line.start_s, finish_s=line.finish_s)
-    assert verify(gathered).ok
-    plan, rows = _summed(gathered, make_collective("allreduce", net, 1000), apart, True)
-    plans = [*_at_its_times(plan, gathered, rows)]
-    assert len(plans) == timed and all(verify(each).ok for each in plans)
+    assert simulate(plan).completion_s <= 1.06 * bounds(net, plan.workload)[0].seconds
+    assert verify(untimed).ok and simulate(untimed).completion_s > 1.5 * simulate(plan).completion_s
 
 
 def test_parts_of_contributions_become_parts_of_the_buffer():

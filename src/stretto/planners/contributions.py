@@ -10,7 +10,6 @@ message with one of them has the other, too, summed likewise. So what arrives to
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import groupby, zip_longest
@@ -19,14 +18,15 @@ from typing import NamedTuple
 import numpy as np
 
 from ..bounds import distances
-from ..model.arrays import Int64, Ragged
+from ..model.arrays import Ragged
 from ..model.collective import Collective, Workload, make_collective
 from ..model.errors import Unsupported
 from ..model.messages import messages_of
 from ..model.plan import REDUCE, Plan, make_plan
 from ..model.symmetric import SymmetricPlan
 from ..model.topology import Topology
-from ..schedule.best import Answer, ask, best
+from ..schedule.best import Answer, ask
+from ..schedule.dispatch import in_time
 from ..schedule.insertion import timed_plan
 from .registry import Candidate, Option, Request, asked_by, register
 from .run import plan_by, refusal_of
@@ -86,8 +86,8 @@ def contributions(request: Request, *, planner: str = "") -> Plan:
     Args:
         planner: what plans the AllGather; empty to try all that take little.
     Returns:
-        A plan in ready-order, or timed where bandwidths change. Where all ranks must add up in one order, nothing is
-        summed on the way.
+        A plan in ready-order, or timed where it then ends sooner or bandwidths change. Where all ranks must add up in
+        one order, nothing is summed on the way.
     Raises:
         Unsupported: no planner serves the AllGather, or it brings something to a node twice, or cuts it too finely.
     """
@@ -103,10 +103,8 @@ def contributions(request: Request, *, planner: str = "") -> Plan:
         effort.charge(max(0.0, steps - part.spent))
         effort.with_costs(COSTS).spend(transfer=gathered.transfer_count)
         gathered = gathered.expand() if isinstance(gathered, SymmetricPlan) else gathered
-        plan, rows = _summed(gathered, c, one_order, request.several_chunks)
-        if topology.changes:
-            return timed_plan(plan)
-        return best([plan, *_at_its_times(plan, gathered, rows)])
+        plan = _summed(gathered, c, one_order, request.several_chunks)
+        return timed_plan(plan) if topology.changes else in_time(plan, effort)
 
     if planner:
         return summed(planner)
@@ -151,19 +149,8 @@ class _Sum(NamedTuple):
     awaits: list[int]  # the transfers that bring the others
 
 
-def _at_its_times(plan: Plan, gathered: Plan, rows: Int64) -> Iterator[Plan]:
-    """The plan with the times of a timed AllGather, whose transfers are ``rows``, if each of its messages is one of the
-    plan. In ready-order what is ready first takes links that others wait for."""
-    if gathered.start_s is not None and gathered.finish_s is not None:
-        own, theirs = messages_of(plan), messages_of(gathered)
-        taken = np.unique(rows if theirs is None else theirs.of[rows])
-        if len(taken) == (plan.transfer_count if own is None else own.merged.transfer_count):
-            yield replace(plan, sharing="timed", start_s=gathered.start_s[rows], finish_s=gathered.finish_s[rows])
-
-
-def _summed(gathered: Plan, c: Collective, apart: bool, several_chunks: bool) -> tuple[Plan, Int64]:
-    """The AllReduce of which an AllGather brings the contributions, and int64[transfers], for each of its transfers one
-    of the AllGather.
+def _summed(gathered: Plan, c: Collective, apart: bool, several_chunks: bool) -> Plan:
+    """The AllReduce of which an AllGather brings the contributions.
 
     Args:
         apart: whether no contributions are summed on the way.
@@ -232,10 +219,10 @@ def _items(gathered: Plan, c: Collective) -> tuple[list[_Item], Collective]:
     return items, replace(c, chunk_piece=piece_of, chunk_offset=edges[:-1], chunk_bytes=sizes)
 
 
-def _plan_of(gathered: Plan, parts: Collective, sums: list[_Sum], in_messages: bool) -> tuple[Plan, Int64]:
-    """The plan of these transfers, by the routes of the AllGather, and the transfers of it that they are."""
+def _plan_of(gathered: Plan, parts: Collective, sums: list[_Sum], in_messages: bool) -> Plan:
+    """The plan of these transfers, by the routes of the AllGather."""
     from_row = np.array([each.item.row for each in sums], dtype=np.int64)
-    plan = make_plan(
+    return make_plan(
         gathered.topology,
         Workload((parts,)),
         "ready-order",
@@ -248,4 +235,3 @@ def _plan_of(gathered: Plan, parts: Collective, sums: list[_Sum], in_messages: b
         route=gathered.route.take(from_row),
         depends=Ragged.of([each.awaits for each in sums]),
     )
-    return plan, from_row
