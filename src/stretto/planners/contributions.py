@@ -93,7 +93,7 @@ def contributions(request: Request, *, planner: str = "") -> Plan:
     """
     topology, (c,) = request.topology, request.workload.collectives
     whole = make_collective("allgather", topology, c.size_bytes * len(c.ranks), ranks=c.ranks.tolist())
-    own = replace(request, workload=Workload((whole,)), target=None, one_order=False, kept=None)
+    own = request.other(workload=Workload((whole,)), target=None, one_order=False, kept=None)
     one_order = request.one_order or (request.target is not None and request.target.same_bits)
     effort = request.budget.share(EFFORT_SHARE)
 

@@ -17,7 +17,7 @@ import math
 import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import cache, cached_property, partial
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -68,6 +68,10 @@ class Request:
     several_chunks: bool = True
     enough_s: float = 0.0
     others_s: float = math.inf
+
+    def other(self, **changes: Any) -> Request:
+        """A request for other work, of which no plan is there: a part of this work, or what it looks like elsewhere."""
+        return replace(self, **changes, enough_s=0.0, others_s=math.inf)
 
     def tell(self, done: int, total: int, what: str) -> None:
         """Tell :attr:`progress`, if somebody listens."""
