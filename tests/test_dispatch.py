@@ -4,12 +4,72 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from heldout_networks import KINDS
+from networks import random_network
+from stretto.bounds import bounds
 from stretto.model.arrays import Ragged
-from stretto.model.topology import ACCELERATOR, make_topology
+from stretto.model.collective import Workload, make_collective
+from stretto.model.errors import Unsupported
+from stretto.model.plan import Plan
+from stretto.model.topology import ACCELERATOR, Topology, make_topology
+from stretto.model.variants import with_messages
+from stretto.planners import registered, run_planner
 from stretto.schedule import kernel_dispatch
+from stretto.schedule.collecting import collected
+from stretto.schedule.dispatch import in_time
 from stretto.schedule.effort import Budget
 from stretto.schedule.scheduling_problem import COSTS, SchedulingProblem, route_numbers
+from stretto.simulate import simulate
+from stretto.topologies import load_topology
+from stretto.verify import verify
+
+QUICK = sorted(e.name for e in registered().values() if not e.refines and e.quick is None and not e.compares)
+
+
+def planned(name: str, net: Topology, kind: str, size: int) -> Plan:
+    return run_planner(name, net, Workload((make_collective(kind, net, size),)), effort="0.05")
+
+
+@given(name=st.sampled_from(QUICK), kind=st.sampled_from(["allgather", "allreduce", "alltoall", "reduce", "scatter"]),
+       seed=st.integers(0, 10_000), cost_us=st.sampled_from([0.0, 2.0, 20.0]), size=st.sampled_from([3000, 10**6]))  # fmt: skip
+def test_plans_in_ready_order_are_right_in_time_and_end_no_later(name, kind, seed, cost_us, size):
+    net = with_messages(random_network(seed), cost_us * 1e-6)
+    try:
+        plan = planned(name, net, kind, size)
+    except Unsupported:
+        return
+    served = in_time(plan, Budget())
+    assert verify(served).ok, verify(served).finding
+    assert simulate(served).completion_s <= simulate(plan).completion_s * (1 + 1e-9)
+    assert simulate(served).completion_s >= bounds(net, served.workload)[0].seconds * (1 - 1e-9)
+    assert served is plan or (plan.sharing, served.sharing) == ("ready-order", "timed")
+
+
+def test_what_is_urgent_goes_first_between_far_regions():
+    """Data for the same region and for others leaves over the same links; in ready-order much of it waits."""
+    net = with_messages(KINDS["regions"](np.random.default_rng(657629)), 20e-6)
+    plan = planned("shortest-path", net, "alltoall", 16_000_000)
+    bound_s = bounds(net, plan.workload)[0].seconds
+    assert simulate(plan).completion_s > 3 * bound_s
+    assert simulate(in_time(plan, Budget())).completion_s <= 1.01 * bound_s
+
+
+def test_messages_go_as_a_whole():
+    net = load_topology("dgx2:2?message=20us")
+    plan = collected(planned("shortest-path", net, "alltoall", 1_000_000))
+    assert plan is not None and plan.message is not None
+    served = in_time(plan, Budget())
+    assert served is not plan and (served.message == plan.message).all() and verify(served).ok
+    assert simulate(served).completion_s < simulate(plan).completion_s
+
+
+def test_little_effort_leaves_a_plan_as_it_is():
+    plan = planned("shortest-path", load_topology("dgx2:2?message=20us"), "alltoall", 1_000_000)
+    assert in_time(plan, Budget()) is not plan
+    assert in_time(plan, Budget(10.0)) is plan
 
 
 @pytest.mark.parametrize("seed", range(5))
