@@ -35,7 +35,7 @@ def planned(name: str, net: Topology, kind: str, size: int) -> Plan:
 
 @given(name=st.sampled_from(QUICK), kind=st.sampled_from(["allgather", "allreduce", "alltoall", "reduce", "scatter"]),
        seed=st.integers(0, 10_000), cost_us=st.sampled_from([0.0, 2.0, 20.0]), size=st.sampled_from([3000, 10**6]))  # fmt: skip
-def test_plans_in_ready_order_are_right_in_time_and_end_no_later(name, kind, seed, cost_us, size):
+def test_plans_by_urgency_are_right_and_end_no_later(name, kind, seed, cost_us, size):
     net = with_messages(random_network(seed), cost_us * 1e-6)
     try:
         plan = planned(name, net, kind, size)
@@ -45,7 +45,7 @@ def test_plans_in_ready_order_are_right_in_time_and_end_no_later(name, kind, see
     assert verify(served).ok, verify(served).finding
     assert simulate(served).completion_s <= simulate(plan).completion_s * (1 + 1e-9)
     assert simulate(served).completion_s >= bounds(net, served.workload)[0].seconds * (1 - 1e-9)
-    assert served is plan or (plan.sharing, served.sharing) == ("ready-order", "timed")
+    assert served is plan or served.sharing == "timed"
 
 
 def test_what_is_urgent_goes_first_between_far_regions():

@@ -17,6 +17,7 @@ import numpy as np
 from ..model.arrays import Float64, Int64, Ragged
 from ..model.messages import messages_of
 from ..model.plan import COPY, REDUCE, Plan
+from ..model.symmetric import SymmetricPlan
 from .best import completion_s
 from .effort import Budget
 from .moments import delays, settled
@@ -91,11 +92,13 @@ def dispatch(
 
 
 def in_time(plan: Plan, budget: Budget) -> Plan:
-    """A plan in ready-order, with times by which links serve what is most urgent first, if it ends sooner then.
+    """A plan in ready-order or with times, with those by which links serve what is most urgent first, if it ends sooner.
 
     What is ready first may take links for which much else waits. A message goes as a whole, and stays as it is.
     """
-    if plan.sharing != "ready-order" or not plan.transfer_count or plan.topology.planes or plan.topology.changes:
+    if isinstance(plan, SymmetricPlan) or plan.sharing not in ("ready-order", "timed") or "ways" in plan.meta:
+        return plan
+    if not plan.transfer_count or plan.topology.planes or plan.topology.changes:
         return plan
     if not budget.with_costs(COSTS).allows(serve=WAYS * len(plan.route.values)):
         return plan

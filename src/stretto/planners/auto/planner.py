@@ -166,7 +166,7 @@ def _in_messages(answers: Sequence[Answer], case: Case) -> Iterator[Answer]:
         several = collected(plan) if fits or place == 0 else None
         if several is not None:
             budget.charge(steps if fits else 0.0)  # the best one takes nothing from those that route chunks anew
-            yield case.ask(answer.name, partial(case.fitted, several))
+            yield case.ask(answer.name, partial(case.fitted, in_time(several, budget)))
 
 
 def _on_other_ways(answers: Sequence[Answer], case: Case) -> Iterator[Answer]:
