@@ -92,7 +92,7 @@ def dispatch(
 
 
 def in_time(plan: Plan, budget: Budget) -> Plan:
-    """A plan in ready-order or with times, with those by which links serve what is most urgent first, if it ends sooner.
+    """A plan with times by which links serve what is most urgent first, if it ends sooner by these.
 
     What is ready first may take links for which much else waits. A message goes as a whole, and stays as it is.
     """
