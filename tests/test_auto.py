@@ -23,8 +23,8 @@ from stretto.model.messages import message_count, messages_of
 from stretto.model.stop import Stop
 from stretto.model.targets import TARGETS
 from stretto.planners import Request, asked_by, run_planner
-from stretto.planners.auto.planner import NO_EFFORT, PLANNING_SHARE, TOO_LATE
-from stretto.planners.auto.turns import Case, Turn
+from stretto.planners.auto.planner import NO_EFFORT, PLANNING_SHARE, TOO_LATE, _ask
+from stretto.planners.auto.turns import NEAR, Case, Turn
 from stretto.planners.run import plan_by
 from stretto.schedule.best import Answer, exposed_s, handling_s, surcharge
 from stretto.schedule.cutting import each_alone_s, share_of_bytes
@@ -570,3 +570,28 @@ def test_chunks_that_are_alike_stay_so_unless_that_gains_much(monkeypatch, targe
     plan = run_planner("auto", net, workload, effort="normal", target=target and TARGETS[target])
     assert any(tried)
     assert plan.workload.collectives[0].evenly_cut == (target is None)
+
+
+def test_planners_are_told_what_is_enough_and_what_others_have_reached(monkeypatch):
+    asked: list[tuple[Request, float]] = []
+
+    def noted(name, request, steps, case):
+        answer = _ask(name, request, steps, case)
+        asked.append((request, answer.likely_s))
+        return answer
+
+    monkeypatch.setattr("stretto.planners.auto.planner._ask", noted)
+    net = load_topology("dgx1?message=20us")
+    c = make_collective("allgather", net, 1_000_000)
+    plan = run_planner("auto", net, Workload((c,)), effort="normal")
+    bound_s = bounds(net, plan.workload)[0].seconds
+    assert len(asked) > 3 and {request.enough_s for request, _ in asked[:3]} == {pytest.approx(NEAR * bound_s)}
+    first, second, third = (request.others_s for request, _ in asked[:3])
+    assert (first, second, third) == (np.inf, asked[0][1], min(asked[0][1], asked[1][1]))
+    other = asked[2][0].other(workload=Workload((c,)))
+    assert (other.enough_s, other.others_s, other.topology) == (0.0, np.inf, asked[2][0].topology)
+    asked.clear()
+    run_planner("auto", net, Workload((c, replace(c, start_s=1e-3))), effort="normal")
+    assert {(request.enough_s, request.others_s) for request, _ in asked if len(request.workload.collectives) > 1} == {
+        (0.0, np.inf)
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from fractions import Fraction
 from itertools import permutations, product
+from math import inf
 
 import numpy as np
 import pytest
@@ -249,8 +250,12 @@ def test_trees_are_no_more_than_parts_and_shallow_enough_for_them():
     net = load_topology("dgx1?message=20us")
     c = make_collective("allreduce", net, 16_000_000)
     budget = Budget().with_costs({"rates": 1.0, "pricing": 0.3, "transfer": 3.0})
-    for choice in choices_by_parts(net, c, forests_of(net.delayed, c, 150_000)[:1], 128, 32, budget)[:1]:
-        assert len(choice.forest.share) <= choice.parts
+    choices, few = (
+        choices_by_parts(net, c, forests_of(net.delayed, c, 150_000)[:1], 128, 32, budget, others_s)
+        for others_s in (inf, 1e-6)
+    )
+    assert len(choices[0].forest.share) <= choices[0].parts
+    assert len({choice.parts for choice in few}) == 1 < len({choice.parts for choice in choices})
     plan = run_planner("forest", net, Workload((c,)), effort="normal")
     assert verify(plan).ok
     assert simulate(plan).completion_s <= 2.1 * bounds(net, Workload((c,)))[0].seconds

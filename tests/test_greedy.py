@@ -216,6 +216,19 @@ def test_the_same_effort_gives_the_same_plan_and_less_effort_spends_less(kind, s
     assert ends_s == sorted(ends_s, reverse=True)
 
 
+@pytest.mark.parametrize(
+    ("told", "most"), [({"others_s": 1e-6}, 0.3), ({"enough_s": 1.0}, 0.3), ({"others_s": 1.0}, 1)]
+)
+def test_it_searches_less_where_others_are_far_ahead_or_a_plan_is_enough(told, most):
+    spent, ends = [], []
+    for known in ({}, told):
+        asked = replace(request(*work("allgather", "mesh:3x3", 100_000)), budget=Budget(1e6), **known)
+        plan = greedy(asked)
+        spent.append(asked.budget.spent)
+        ends.append(completion_s(plan))
+    assert spent[1] <= most * spent[0] and ends[1] >= ends[0]
+
+
 def test_a_slow_machine_gives_the_same_plan_for_the_same_effort(monkeypatch):
     net, load = work("allreduce", "mesh:3x3", 4_000)
     quick = run_planner("greedy", net, load, effort="quick")

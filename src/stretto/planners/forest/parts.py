@@ -7,6 +7,7 @@ parts need more messages on each link. Estimates tell which numbers of parts are
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 
 from ...model.collective import Collective
 from ...model.plan import Plan
@@ -34,7 +35,7 @@ are rough, and most of them too high."""
 
 
 def choices_by_parts(
-    topology: Topology, c: Collective, packed: list[Forest], most: int, each: int, budget: Budget, others_s: float
+    topology: Topology, c: Collective, packed: list[Forest], most: int, each: int, budget: Budget, others_s: float = inf
 ) -> list[Choice]:
     """Forests for some numbers of parts, the most promising first.
 
