@@ -83,7 +83,7 @@ PARTS: dict[str, tuple[str, Any]] = {
     "auto: finer parts": (
         "stretto.planners.auto.planner._with_finer_parts", lambda case, turns, answers, best_s: list(answers)
     ),
-    "auto: what is urgent first": ("stretto.planners.auto.planner.in_time", lambda plan, budget: plan),
+    "auto: what is urgent first": ("stretto.planners.auto.planner.by_urgency", lambda plan, budget: plan),
     "auto: what others have reached": ("stretto.planners.auto.turns.Case.told", lambda self, best: self.request),
     "auto: what waits in one message": ("stretto.planners.auto.planner._in_messages", lambda answers, case: []),
     "auto: chunks routed anew": ("stretto.planners.auto.planner._on_other_ways", lambda answers, case: []),

@@ -14,16 +14,21 @@ ASKED = int(os.environ.get("STRETTO_EXAMPLES", USUAL))
 
 
 def examples(few: int) -> int:
-    """Examples for a test that usually draws ``few``, since each takes long: more in proportion to STRETTO_EXAMPLES."""
-    return max(1, few * ASKED // USUAL)
+    """Examples for a test that usually draws ``few``, since each takes long: more in proportion to STRETTO_EXAMPLES.
+
+    At least two: the first one that hypothesis draws is the simplest of all.
+    """
+    return max(2, few * ASKED // USUAL)
 
 
 def one_in(step: int, *axes: Iterable[Any]) -> list[tuple[Any, ...]]:
-    """One in ``step`` of the combinations of values of all axes; more in proportion to STRETTO_EXAMPLES.
+    """One in ``step`` of the combinations of values of several axes; more in proportion to STRETTO_EXAMPLES.
 
-    They are those whose places on the axes have a sum that ``step`` divides, as one symbol of a Latin square: each
-    value is among them, with different others.
+    They are those whose places on the axes have a sum that ``step`` divides, as one symbol of a Latin square. The step
+    is at most as long as the second longest axis, so each value is among them.
     """
-    step = max(1, step * USUAL // ASKED)
-    cells = product(*map(enumerate, axes))
+    values = [list(axis) for axis in axes]
+    longest = sorted(map(len, values))[-2]
+    step = min(max(1, step * USUAL // max(1, ASKED)), longest)
+    cells = product(*map(enumerate, values))
     return [tuple(value for _, value in cell) for cell in cells if sum(place for place, _ in cell) % step == 0]

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from examples import one_in
 from heldout_networks import KINDS
 from stretto.bounds import bounds
 from stretto.cli import app
@@ -156,14 +155,12 @@ def test_the_same_effort_gives_the_same_plan_however_slow_the_machine_is(effort,
     assert again.meta["tried"] == plan.meta["tried"]
 
 
-@pytest.mark.parametrize(("spec", "kind", "size"), [case for (case,) in one_in(2, [
+@pytest.mark.parametrize(("spec", "kind", "size"), [
     ("dgx1", "allreduce", 10**3), ("dgx1", "alltoall", 10**6), ("ring:8", "allgather", 10**6),
     ("mesh:3x4", "allreduce", 64 * 10**6), ("torus:3x3", "reducescatter", 64_000), ("sites:2,3", "allgather", 10**6),
-    ("sites:2,4", "alltoall", 64 * 10**6), ("fattree:4", "allreduce", 10**3), ("star:8", "broadcast", 10**5),
-    ("optical:8,2", "alltoall", 10**6), ("zoo:Gblnet", "allreduce", 10**6), ("zoo:Gblnet", "allgather", 10**3),
-    ("dgx1", "allreduce", 8_000), ("dgx1", "alltoall", 8 * 10**6), ("sites:2,3", "allgather", 6 * 10**6),
-    ("optical:8,2", "alltoall", 8 * 10**6), ("star:8", "broadcast", 8 * 10**5),
-])])  # fmt: skip
+    ("fattree:4", "allreduce", 10**3), ("star:8", "broadcast", 10**5), ("optical:8,2", "alltoall", 10**6),
+    ("zoo:Gblnet", "allreduce", 10**6),
+])  # fmt: skip
 def test_it_never_loses_to_a_planner_whose_work_fits_the_effort(spec, kind, size):
     net = load_topology(spec)
     request = Request(net, Workload((make_collective(kind, net, size),)))
@@ -588,7 +585,7 @@ def test_planners_are_told_what_is_enough_and_what_others_have_reached(monkeypat
     assert len(asked) > 3 and [request.enough_s for request, _ in asked[:3]] == pytest.approx([NEAR * bound_s] * 3)
     first, second, third = (request.others_s for request, _ in asked[:3])
     assert (first, second, third) == (np.inf, asked[0][1], min(asked[0][1], asked[1][1]))
-    other = asked[2][0].other(workload=Workload((c,)))
+    other = asked[2][0].for_other_work(workload=Workload((c,)))
     assert (other.enough_s, other.others_s, other.topology) == (0.0, np.inf, asked[2][0].topology)
     asked.clear()
     run_planner("auto", net, Workload((c, replace(c, start_s=1e-3))), effort="normal")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
 from heldout_networks import KINDS
@@ -19,7 +21,7 @@ from stretto.model.variants import with_messages
 from stretto.planners import registered, run_planner
 from stretto.schedule import kernel_dispatch
 from stretto.schedule.collecting import collected
-from stretto.schedule.dispatch import in_time
+from stretto.schedule.dispatch import by_urgency
 from stretto.schedule.effort import Budget
 from stretto.schedule.scheduling_problem import COSTS, SchedulingProblem, route_numbers
 from stretto.simulate import simulate
@@ -33,6 +35,7 @@ def planned(name: str, net: Topology, kind: str, size: int) -> Plan:
     return run_planner(name, net, Workload((make_collective(kind, net, size),)), effort="0.05")
 
 
+@settings(suppress_health_check=[HealthCheck.filter_too_much])
 @given(name=st.sampled_from(QUICK), kind=st.sampled_from(["allgather", "allreduce", "alltoall", "reduce", "scatter"]),
        seed=st.integers(0, 10_000), cost_us=st.sampled_from([0.0, 2.0, 20.0]), size=st.sampled_from([3000, 10**6]))  # fmt: skip
 def test_plans_by_urgency_are_right_and_end_no_later(name, kind, seed, cost_us, size):
@@ -40,8 +43,8 @@ def test_plans_by_urgency_are_right_and_end_no_later(name, kind, seed, cost_us, 
     try:
         plan = planned(name, net, kind, size)
     except Unsupported:
-        return
-    served = in_time(plan, Budget())
+        reject()
+    served = by_urgency(plan, Budget())
     assert verify(served).ok, verify(served).finding
     assert simulate(served).completion_s <= simulate(plan).completion_s * (1 + 1e-9)
     assert simulate(served).completion_s >= bounds(net, served.workload)[0].seconds * (1 - 1e-9)
@@ -54,22 +57,34 @@ def test_what_is_urgent_goes_first_between_far_regions():
     plan = planned("shortest-path", net, "alltoall", 16_000_000)
     bound_s = bounds(net, plan.workload)[0].seconds
     assert simulate(plan).completion_s > 3 * bound_s
-    assert simulate(in_time(plan, Budget())).completion_s <= 1.01 * bound_s
+    assert simulate(by_urgency(plan, Budget())).completion_s <= 1.01 * bound_s
 
 
 def test_messages_go_as_a_whole():
     net = load_topology("dgx2:2?message=20us")
     plan = collected(planned("shortest-path", net, "alltoall", 1_000_000))
     assert plan is not None and plan.message is not None
-    served = in_time(plan, Budget())
+    served = by_urgency(plan, Budget())
     assert served is not plan and (served.message == plan.message).all() and verify(served).ok
     assert simulate(served).completion_s < simulate(plan).completion_s
 
 
+def test_what_shares_links_otherwise_or_waits_for_barriers_stays_as_it_is():
+    plan = planned("shortest-path", load_topology("dgx2:2?message=20us"), "alltoall", 1_000_000)
+    fair, barred = (
+        replace(plan, sharing="fair"),
+        replace(planned("ring", plan.topology, "allgather", 9_000), barriers=True),
+    )
+    assert verify(barred).ok
+    assert by_urgency(fair, Budget()) is fair and by_urgency(barred, Budget()) is barred
+    served = by_urgency(plan, Budget())
+    assert by_urgency(served, Budget()) is served, "it has such times already"
+
+
 def test_little_effort_leaves_a_plan_as_it_is():
     plan = planned("shortest-path", load_topology("dgx2:2?message=20us"), "alltoall", 1_000_000)
-    assert in_time(plan, Budget()) is not plan
-    assert in_time(plan, Budget(10.0)) is plan
+    assert by_urgency(plan, Budget()) is not plan
+    assert by_urgency(plan, Budget(10.0)) is plan
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -123,23 +123,28 @@ def bound_s(spec: str, kind: str, chunk_bytes: float) -> float:
 
 
 @pytest.mark.parametrize(
-    ("name", "spec"), one_in(2, sorted(n for n, e in registered().items() if not e.refines and e.quick is None), SPECS)
+    ("name", "spec", "kind"),
+    one_in(
+        2,
+        sorted(n for n, e in registered().items() if not e.refines and e.quick is None),
+        SPECS,
+        ["allreduce", "allgather", "alltoall"],
+    ),
 )
-def test_every_plan_verifies_and_is_what_it_claims(name, spec):
+def test_every_plan_verifies_and_is_what_it_claims(name, spec, kind):
     net = costly(spec)
-    for kind in ("allreduce", "allgather", "alltoall"):
-        try:
-            plan = run_planner(name, net, work(kind, net, 60_000), effort="0.05")
-        except Unsupported:
-            continue
-        assert verify(plan).ok, verify(plan).finding
-        line = simulate(plan)
-        if plan.start_s is not None:
-            assert np.allclose(line.start_s, plan.start_s, rtol=1e-9, atol=1e-15)
-        assert line.completion_s >= bound_s(spec, kind, float(plan.workload.chunk_bytes.min())) * (1 - 1e-12)
-        free = replace(plan, topology=replace(net, message_s=np.zeros(net.link_count)), start_s=None, finish_s=None)
-        if plan.sharing == "ready-order":
-            assert simulate(free).completion_s < line.completion_s
+    try:
+        plan = run_planner(name, net, work(kind, net, 60_000), effort="0.05")
+    except Unsupported:
+        return
+    assert verify(plan).ok, verify(plan).finding
+    line = simulate(plan)
+    if plan.start_s is not None:
+        assert np.allclose(line.start_s, plan.start_s, rtol=1e-9, atol=1e-15)
+    assert line.completion_s >= bound_s(spec, kind, float(plan.workload.chunk_bytes.min())) * (1 - 1e-12)
+    free = replace(plan, topology=replace(net, message_s=np.zeros(net.link_count)), start_s=None, finish_s=None)
+    if plan.sharing == "ready-order":
+        assert simulate(free).completion_s < line.completion_s
 
 
 def test_refiners_of_shared_links_pay_too():

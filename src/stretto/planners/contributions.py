@@ -26,7 +26,7 @@ from ..model.plan import REDUCE, Plan, make_plan
 from ..model.symmetric import SymmetricPlan
 from ..model.topology import Topology
 from ..schedule.best import Answer, ask
-from ..schedule.dispatch import in_time
+from ..schedule.dispatch import by_urgency
 from ..schedule.insertion import timed_plan
 from .registry import Candidate, Option, Request, asked_by, register
 from .run import plan_by, refusal_of
@@ -93,7 +93,7 @@ def contributions(request: Request, *, planner: str = "") -> Plan:
     """
     topology, (c,) = request.topology, request.workload.collectives
     whole = make_collective("allgather", topology, c.size_bytes * len(c.ranks), ranks=c.ranks.tolist())
-    own = request.other(workload=Workload((whole,)), target=None, one_order=False, kept=None)
+    own = request.for_other_work(workload=Workload((whole,)), target=None, one_order=False, kept=None)
     one_order = request.one_order or (request.target is not None and request.target.same_bits)
     effort = request.budget.share(EFFORT_SHARE)
 
@@ -104,7 +104,7 @@ def contributions(request: Request, *, planner: str = "") -> Plan:
         effort.with_costs(COSTS).spend(transfer=gathered.transfer_count)
         gathered = gathered.expand() if isinstance(gathered, SymmetricPlan) else gathered
         plan = _summed(gathered, c, one_order, request.several_chunks)
-        return timed_plan(plan) if topology.changes else in_time(plan, effort)
+        return timed_plan(plan) if topology.changes else by_urgency(plan, effort)
 
     if planner:
         return summed(planner)

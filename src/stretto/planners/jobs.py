@@ -120,7 +120,7 @@ def _plans_alone(request: Request, planner: str, budget: Budget, online: bool) -
         request.tell(len(plans), len(set(keys)), f"collective {k + 1} alone")
         share = budget.share(0.5 if online else 1 / left)
         one = Workload((replace(collectives[k], start_s=0.0, weight=1.0),))
-        own = request.other(workload=one, budget=share, progress=inner, several_chunks=False)
+        own = request.for_other_work(workload=one, budget=share, progress=inner, several_chunks=False)
         plan = plan_by(planner, own)
         plans[keys[k]] = _in_short_transfers(plan, own) if len(collectives) > 1 else plan
         left -= 1
@@ -135,7 +135,7 @@ def _in_short_transfers(plan: Plan, request: Request) -> Plan:
     parts = math.ceil(SHORT_TRANSFERS * longest_s / course.completion_s) if longest_s else 1
     if chosen is None or parts < 2 or parts * plan.transfer_count > request.budget.left:
         return plan
-    own = request.other(workload=Workload((divide(c, parts)[0],)))
+    own = request.for_other_work(workload=Workload((divide(c, parts)[0],)))
     finer = ask(str(chosen), partial(plan_by, str(chosen), own))
     if finer.plan is None or finer.score_s > course.completion_s * LATER:
         return plan

@@ -52,9 +52,9 @@ class Request:
         one_order: whether plans in which ranks add up in different orders will be left out, so that a planner which
             compares several of its own should compare the others.
         several_chunks: whether a message may carry several chunks.
-        enough_s: completion up to which a plan is good enough, seconds.
-        others_s: completion of the best plan that others have made so far, seconds: what seems to end much later need
-            not be searched for.
+        enough_s: a plan that ends by then is good enough, seconds.
+        others_s: what the best plan that others have made so far takes, seconds: what seems to end much later need not
+            be searched for.
     """
 
     topology: Topology
@@ -69,8 +69,8 @@ class Request:
     enough_s: float = 0.0
     others_s: float = math.inf
 
-    def other(self, **changes: Any) -> Request:
-        """A request for other work, of which no plan is there: a part of this work, or what it looks like elsewhere."""
+    def for_other_work(self, **changes: Any) -> Request:
+        """A request for a part of this work, or for work on another network, of which no plan is there."""
         return replace(self, **changes, enough_s=0.0, others_s=math.inf)
 
     def tell(self, done: int, total: int, what: str) -> None:

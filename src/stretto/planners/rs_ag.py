@@ -118,7 +118,7 @@ def rs_ag(request: Request, *, planner: str = "auto") -> Plan:
 
     def planned(kind: str, share: float) -> Plan:
         workload, budget = Workload((_half(topology, c, kind),)), request.budget.share(share)
-        own = request.other(workload=workload, budget=budget, target=None, kept=None, progress=None)
+        own = request.for_other_work(workload=workload, budget=budget, target=None, kept=None, progress=None)
         plan = plan_by(planner, own)
         return plan.expand() if isinstance(plan, SymmetricPlan) else plan
 

@@ -147,7 +147,9 @@ def _run(spec: str, request: Request, options: Mapping[str, Any]) -> Plan:
         # what a target asks takes nothing from what planners may try, so that they plan as they do without one; and a
         # plan that is made again has as much effort as the first one had
         again = topology is not request.topology
-        return _once(spec, options, replace(own, topology=topology, budget=whole.apart() if again else budget))
+        if again:
+            return _once(spec, options, own.for_other_work(topology=topology, budget=whole.apart()))
+        return _once(spec, options, replace(own, budget=budget))
 
     return fitting(make, request.topology, request.workload, target, whole.apart(), request.kept)
 
@@ -157,7 +159,8 @@ def _once(spec: str, options: Mapping[str, Any], request: Request) -> Plan:
     if request.kept is None:
         return _by_stages(spec, options, request)
     asked = (request.seed, request.target, request.one_order and _sums_for_all(request), request.several_chunks)
-    key = (spec, repr(sorted(options.items())), request.topology, request.workload, *asked)
+    known = (request.enough_s, request.others_s)
+    key = (spec, repr(sorted(options.items())), request.topology, request.workload, *asked, *known)
     return request.kept.plan(key, request.budget, partial(_by_stages, spec, options, request))
 
 

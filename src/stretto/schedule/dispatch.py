@@ -29,8 +29,11 @@ ROUNDS = 4
 NEAR = 1.002
 """Times the busiest link's work: a schedule that ends by then is not improved further."""
 
-WAYS = 3
-"""Ways that :func:`_schedule` tries at most."""
+SCHEDULES = 9
+"""List schedules where routes have several links: each of three ways, and two for a round of justification of each."""
+
+LEAST_GAIN = 1e-3
+"""Share of the completion that :func:`by_urgency` must gain."""
 
 IDLE = 1.02
 """Completion as a multiple of the busiest link's work from which shares of links are tried, too."""
@@ -91,24 +94,28 @@ def dispatch(
     return settled(replace(plan, meta=meta), start, seconds)
 
 
-def in_time(plan: Plan, budget: Budget) -> Plan:
-    """A plan with times by which links serve what is most urgent first, if it ends sooner by these.
+def by_urgency(plan: Plan, budget: Budget) -> Plan:
+    """The plan with times by which links serve what is most urgent first, if it ends sooner by these.
 
-    What is ready first may take links for which much else waits. A message goes as a whole, and stays as it is.
+    What is ready first may take links for which much else waits. A message goes as a whole. A plan stays as it is that
+    has such times already, is alike for all ranks, shares links in another way, has barriers or optical planes, is for
+    bandwidths that change, or has too many transfers for the budget.
     """
-    if isinstance(plan, SymmetricPlan) or plan.sharing not in ("ready-order", "timed") or "ways" in plan.meta:
+    if isinstance(plan, SymmetricPlan) or plan.sharing not in ("ready-order", "timed") or not plan.transfer_count:
         return plan
-    if not plan.transfer_count or plan.topology.planes or plan.topology.changes:
+    if plan.barriers or plan.topology.planes or plan.topology.changes:
         return plan
-    if not budget.with_costs(COSTS).allows(serve=WAYS * len(plan.route.values)):
+    links, single = len(plan.route.values), bool((plan.route.lengths == 1).all())
+    tried = plan.sharing == "timed" and "ways" in plan.meta
+    if tried or not budget.with_costs(COSTS).allows(serve=SCHEDULES * links / (3 if single else 1)):
         return plan
     messages, collectives = messages_of(plan), plan.workload.collectives
-    begins = [c.chunk_offset / np.maximum(c.piece_bytes[c.chunk_piece], 1) for c in collectives]
-    timed = dispatch(plan if messages is None else messages.merged, np.concatenate(begins), budget)
+    position = np.concatenate([c.chunk_offset / np.maximum(c.piece_bytes[c.chunk_piece], 1) for c in collectives])
+    timed = dispatch(plan if messages is None else messages.merged, position, budget)
     assert timed.start_s is not None and timed.finish_s is not None, "dispatched"
     of = np.arange(plan.transfer_count) if messages is None else messages.of
-    served = replace(plan, sharing="timed", start_s=timed.start_s[of], finish_s=timed.finish_s[of])
-    return served if completion_s(served) < completion_s(plan) else plan
+    served = replace(plan, sharing="timed", start_s=timed.start_s[of], finish_s=timed.finish_s[of], meta=timed.meta)
+    return served if completion_s(served) < (1 - LEAST_GAIN) * completion_s(plan) else plan
 
 
 def starts_by_chain(

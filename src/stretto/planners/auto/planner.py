@@ -24,8 +24,8 @@ from ...model.symmetric import SymmetricPlan
 from ...model.units import format_size
 from ...schedule.best import Answer, ask, best_of
 from ...schedule.collecting import COLLECT_STEPS, collected
-from ...schedule.dispatch import in_time
-from ...schedule.effort import EFFORTS
+from ...schedule.dispatch import by_urgency
+from ...schedule.effort import EFFORTS, Budget
 from ...schedule.insertion import moved_up
 from ...schedule.rerouting import rerouted
 from ...schedule.sizing import sized
@@ -140,18 +140,22 @@ def auto(request: Request) -> Plan:
 
 
 def _ask(name: str, request: Request, steps: float, case: Case) -> Answer:
-    """Ask a planner, which takes ``steps`` of the request's effort, or what it has counted if that is more.
-
-    Links may serve what is urgent before what is ready.
-    """
+    """Ask a planner, which takes ``steps`` of the request's effort, or what it has counted if that is more."""
     answer = case.ask(name, partial(plan_by, name, request))
     if answer.plan is None:
         return answer
     request.budget.charge(max(0.0, steps - request.budget.spent))
-    served = in_time(answer.plan, request.budget)
+    return _by_urgency(answer, case, request.budget)
+
+
+def _by_urgency(answer: Answer, case: Case, budget: Budget) -> Answer:
+    """The answer, or that with times by which links serve what is urgent first, whichever is preferred."""
+    if answer.plan is None or case.several:  # these times are for the last arrival, not for the mean of several
+        return answer
+    served = by_urgency(answer.plan, budget)
     if served is answer.plan:
         return answer
-    return min(answer, case.ask(name, partial(case.fitted, served)), key=lambda each: each.preference_s)
+    return min(answer, case.ask(answer.name, partial(case.fitted, served)), key=lambda each: each.preference_s)
 
 
 def _in_messages(answers: Sequence[Answer], case: Case) -> Iterator[Answer]:
@@ -166,7 +170,7 @@ def _in_messages(answers: Sequence[Answer], case: Case) -> Iterator[Answer]:
         several = collected(plan) if fits or place == 0 else None
         if several is not None:
             budget.charge(steps if fits else 0.0)  # the best one takes nothing from those that route chunks anew
-            yield case.ask(answer.name, partial(case.fitted, in_time(several, budget)))
+            yield _by_urgency(case.ask(answer.name, partial(case.fitted, several)), case, budget)
 
 
 def _on_other_ways(answers: Sequence[Answer], case: Case) -> Iterator[Answer]:

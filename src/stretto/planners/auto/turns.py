@@ -143,8 +143,10 @@ class Case:
         return NEAR * self.bound_s
 
     def told(self, best: Answer | None) -> Request:
-        """The request, with what its plan need not be sooner than and what others have reached."""
-        enough_s = 0.0 if self.several else self.near_s
+        """The request, with the time that is soon enough and the best time so far. Neither is known where plans are
+        not compared by their completion alone."""
+        late = self.request.target is not None and self.request.target.late_share > 0
+        enough_s = 0.0 if self.several or late else self.near_s
         return replace(self.request, enough_s=enough_s, others_s=inf if best is None or self.several else best.likely_s)
 
     def worth(self, best: Answer) -> float:

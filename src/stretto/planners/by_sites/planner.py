@@ -127,7 +127,7 @@ def _mirrored(labels: list[Int64], request: Request, kind: str, planner: str) ->
     passed = np.where(topology.is_accelerator, topology.kind, SWITCH).astype(np.int8)
     turned = replace(topology, src=topology.dst, dst=topology.src, kind=passed, replicates=none, reduces=none)
     copied = make_collective(kind, topology, c.size_bytes, ranks=c.ranks.tolist(), root=max(c.root, 0))
-    plan = _best(labels, request.other(topology=turned, workload=Workload((copied,))), planner)
+    plan = _best(labels, request.for_other_work(topology=turned, workload=Workload((copied,))), planner)
     (cut,) = plan.workload.collectives
     summed = replace(c, chunk_piece=cut.chunk_piece, chunk_offset=cut.chunk_offset, chunk_bytes=cut.chunk_bytes)
     return backwards(plan, topology, Workload((summed,))).noted(plan.meta)
@@ -141,7 +141,9 @@ def _plans(label: Int64, request: Request, planner: str) -> list[Plan]:
 
     def chosen_on(between: Topology) -> Plan:
         share = request.budget.share(EFFORT_SHARE)
-        own = request.other(topology=between, workload=workload, budget=share, target=None, kept=None, progress=None)
+        own = request.for_other_work(
+            topology=between, workload=workload, budget=share, target=None, kept=None, progress=None
+        )
         plan = plan_by(planner, own)
         return replace(plan.expand() if isinstance(plan, SymmetricPlan) else plan, topology=net.topology)
 

@@ -30,8 +30,8 @@ CHOICES_SHARE = 0.4
 """Share of the effort up to which forests for further numbers of parts are made."""
 
 HOPEFUL = 1.25
-"""Times what another planner's plan takes up to which forests are sought that take less than the first one. Estimates
-are rough, and most of them too high."""
+"""Times what another planner's plan takes up to which forests are sought that take less than the first one. Most
+estimates are too high."""
 
 
 def choices_by_parts(
@@ -54,7 +54,7 @@ def choices_by_parts(
     pool = Pool.grown(topology, c, packed, c.size_bytes / middle, most, each)
     choices = pool.by_filling(middle, budget)
     middle_s = min(choice.end_s for choice in choices)
-    if middle_s > HOPEFUL * others_s:
+    if middle_s > HOPEFUL * others_s:  # so that a plan is there, though not the best of trees
         return choices
     for times in (0.5, 2.0):
         parts, last_s = middle, middle_s
