@@ -66,7 +66,7 @@ def test_transfers_between_sites_have_one_lane_for_each_way_whatever_their_doors
 @pytest.mark.parametrize(
     ("kind", "part", "instead"),
     [
-        ("reducescatter", "_with_lanes", lambda plan, lane, s: timing.SchedulingProblem.of(plan, np.arange(len(lane)))),
+        ("allgather", "_with_lanes", lambda plan, lane, s: timing.SchedulingProblem.of(plan, np.arange(len(lane)))),
         ("allreduce", "_room", lambda plan, lane, s: np.ones(len(lane))),
     ],
 )
