@@ -41,6 +41,7 @@ def test_a_plan_without_gaps_and_one_without_effort_stay():
 
 def test_auto_leaves_no_gap(monkeypatch):
     monkeypatch.setattr("stretto.schedule.servers.FAR_APART", np.inf)  # else by-sites is asked, whose plan has none
+    monkeypatch.setattr("stretto.planners.auto.planner.by_urgency", lambda plan, budget: plan)
     net = load_topology("sites:3,4")
     work = Workload((make_collective("alltoall", net, 4_000_000),))
     plan = run_planner("auto", net, work, effort="quick")
