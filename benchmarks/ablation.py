@@ -87,7 +87,6 @@ PARTS: dict[str, tuple[str, Any]] = {
     "auto: what others have reached": ("stretto.planners.auto.turns.Case.told", lambda self, best: self.request),
     "auto: what waits in one message": ("stretto.planners.auto.planner._in_messages", lambda answers, case: []),
     "auto: chunks routed anew": ("stretto.planners.auto.planner._on_other_ways", lambda answers, case: []),
-    "auto: gaps filled": ("stretto.planners.auto.planner.moved_up", lambda plan, budget: plan),
     "auto: sizes of chunks": ("stretto.planners.auto.planner.sized", lambda plan, *a: plan),
     **{f"auto: {entry.name}": (entry.name, None) for entry in asked_by("auto")},
 }  # fmt: skip

@@ -8,10 +8,8 @@ import pytest
 from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
 from stretto.model.plan import make_plan
-from stretto.planners import run_planner
 from stretto.schedule.effort import Budget
-from stretto.schedule.insertion import moved_up
-from stretto.simulate import simulate
+from stretto.schedule.insertion import in_gaps
 from stretto.topologies import load_topology
 from stretto.verify import verify
 
@@ -28,24 +26,12 @@ def two_sends(second_start_s):
 
 
 def test_a_transfer_moves_into_the_first_gap():
-    plan = moved_up(two_sends(3.0), Budget())
+    plan = in_gaps(two_sends(3.0), Budget())
     assert verify(plan).ok
     assert plan.start_s.tolist() == pytest.approx([0.0, 1.0])
 
 
 def test_a_plan_without_gaps_and_one_without_effort_stay():
     tight, loose = two_sends(1.0), two_sends(3.0)
-    assert moved_up(tight, Budget()) is tight
-    assert moved_up(loose, Budget(steps=1.0)) is loose
-
-
-def test_auto_leaves_no_gap(monkeypatch):
-    monkeypatch.setattr("stretto.schedule.servers.FAR_APART", np.inf)  # else by-sites is asked, whose plan has none
-    monkeypatch.setattr("stretto.planners.auto.planner.by_urgency", lambda plan, budget: plan)
-    net = load_topology("sites:3,4")
-    work = Workload((make_collective("alltoall", net, 4_000_000),))
-    plan = run_planner("auto", net, work, effort="quick")
-    assert moved_up(plan, Budget()) is plan
-    monkeypatch.setattr("stretto.planners.auto.planner.moved_up", lambda plan, budget: plan)
-    with_gaps = run_planner("auto", net, work, effort="quick")
-    assert simulate(plan).completion_s < 0.999 * simulate(with_gaps).completion_s
+    assert in_gaps(tight, Budget()) is tight
+    assert in_gaps(loose, Budget(steps=1.0)) is loose

@@ -214,20 +214,13 @@ class Placing:
         place(rows, self.transfers, self.plan.topology.bandwidth, *calendars, now, start)
 
 
-def moved_up(plan: Plan, budget: Budget) -> Plan:
-    """A timed plan over links with each transfer in the first gap of its links, if it then ends sooner.
+def in_gaps(plan: Plan, budget: Budget) -> Plan:
+    """A plan over links whose messages carry one chunk each, with times, and each transfer in the first gap of its
+    links, if it then ends sooner.
 
     Plans in which routes have shares of the links that they have in common leave gaps, where a route carries nothing
     for a while. Plans of more than ``MOST_MOVED`` transfers stay as they are: their gaps are short.
     """
-    several = (plan.route.lengths > 1).any()
-    if plan.sharing != "timed" or plan.topology.planes or plan.topology.changes or not several:
-        return plan
-    return in_gaps(plan, budget)
-
-
-def in_gaps(plan: Plan, budget: Budget) -> Plan:
-    """The same for any plan over links whose messages carry one chunk each, and for routes of one link, too."""
     if plan.message is not None or plan.transfer_count > MOST_MOVED:
         return plan
     placing = Placing.of_plans(plan.topology, plan.workload, [plan])

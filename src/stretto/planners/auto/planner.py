@@ -26,7 +26,6 @@ from ...schedule.best import Answer, ask, best_of
 from ...schedule.collecting import COLLECT_STEPS, collected
 from ...schedule.dispatch import by_urgency
 from ...schedule.effort import EFFORTS, Budget
-from ...schedule.insertion import moved_up
 from ...schedule.rerouting import rerouted
 from ...schedule.sizing import sized
 from ...schedule.trees import divide
@@ -127,7 +126,7 @@ def auto(request: Request) -> Plan:
         answers = [*answers, *_in_messages(answers, case)]
         if min(answer.likely_s for answer in answers) > case.near_s:
             answers = [*answers, *_on_other_ways(answers, case)]
-    if not case.several:
+    if not case.several and min(answer.likely_s for answer in answers) > case.near_s:
         answers = [*answers, *_with_other_sizes(answers, case)]
     best = min(answers, key=lambda answer: answer.handled_s)
     plan = best.plan
@@ -189,18 +188,14 @@ def _on_other_ways(answers: Sequence[Answer], case: Case) -> Iterator[Answer]:
 
 
 def _with_other_sizes(answers: Sequence[Answer], case: Case) -> Iterator[Answer]:
-    """The best answers with transfers moved into gaps, and with chunks of the best sizes; near the bound the best one
-    with its gaps filled."""
+    """The best answers with chunks of the best sizes."""
     budget, found = case.request.budget, sorted(answers, key=lambda answer: answer.handled_s)
     budget, first = budget.at_least(max(budget.left, SIZED_SHARE * budget.steps)), found[0]
     alike_s = min((each.handled_s for each in found if _is_alike(each.plan)), default=inf)
-    near = first.likely_s <= case.near_s
-    found = [each for each in found if not isinstance(each.plan, SymmetricPlan)][: 1 if near else SIZED]
-    for answer in found:
+    for answer in [each for each in found if not isinstance(each.plan, SymmetricPlan)][:SIZED]:
         if answer.plan is None or answer.handled_s > SIZED_WITHIN * first.handled_s:
             break
-        plan = moved_up(answer.plan, budget) if answer.plan.message is None else answer.plan
-        plan = plan if near else sized(plan, budget)
+        plan = sized(answer.plan, budget)
         if plan is not answer.plan:
             changed = case.ask(answer.name, partial(case.fitted, plan))
             becomes_unlike = case.request.target is None and _is_alike(answer.plan) and not _is_alike(plan)
