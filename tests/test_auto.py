@@ -592,3 +592,13 @@ def test_planners_are_told_what_is_enough_and_what_others_have_reached(monkeypat
     assert {(request.enough_s, request.others_s) for request, _ in asked if len(request.workload.collectives) > 1} == {
         (0.0, np.inf)
     }
+
+
+def test_what_others_have_reached_is_part_of_what_kept_plans_are_found_by():
+    net, kept, spent = load_topology("mesh:3x3"), Kept(), list[float]()
+    work = Workload((make_collective("allgather", net, 900_000),))
+    for others_s in (np.inf, 1e-6, np.inf):
+        request = Request(net, work, budget=Budget(1e6), kept=kept, others_s=others_s)
+        plan_by("greedy", request)
+        spent.append(request.budget.spent)
+    assert spent[0] == spent[2] > 2 * spent[1] > 0
