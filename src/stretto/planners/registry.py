@@ -53,8 +53,7 @@ class Request:
             compares several of its own should compare the others.
         several_chunks: whether a message may carry several chunks.
         enough_s: a plan that ends by then is good enough, seconds.
-        others_s: what the best plan that others have made so far takes, seconds: what seems to end much later need not
-            be searched for.
+        others_s: what the best plan of others takes so far, seconds: what ends much later need not be sought.
     """
 
     topology: Topology

@@ -184,8 +184,7 @@ class _Stages:
             if self.good_enough:
                 return self.best
         for plan in self.hopeful_matchings:
-            if self.best_s > self.request.enough_s:
-                self.try_long_search(plan)
+            self.try_long_search(plan)
         return self.justified()
 
     def try_exchanges(self) -> None:
@@ -232,9 +231,8 @@ class _Stages:
             steps = 2 * (budget.spent - spent)
             self.matchings.append(plan)
             ends_s.append(completion_s(plan))
-            if ends_s[-1] <= self.request.enough_s:
-                return False
-            if len(ends_s) > 2 and min(ends_s[-2:]) > min(ends_s[:-2]) * (1 - LEAST_GAIN):
+            no_gain = len(ends_s) > 2 and min(ends_s[-2:]) > min(ends_s[:-2]) * (1 - LEAST_GAIN)
+            if no_gain or ends_s[-1] <= self.request.enough_s:
                 return False
             # where each rank has a part, cutting parts in two halves the time for which they wait for each other, only
             if count >= 1 and len(ends_s) > 1 and 2 * ends_s[-1] - ends_s[-2] > HOPEFUL * others_s:
@@ -293,7 +291,8 @@ class _Stages:
     def try_long_search(self, plan: Plan) -> None:
         """Matchings of as many parts, with all tries."""
         work = deliveries_of_try(self.request.topology, plan.workload)
-        if work <= self.search.work and self.request.budget.allows(match=work, lower=plan.transfer_count):
+        fits = work <= self.search.work and self.request.budget.allows(match=work, lower=plan.transfer_count)
+        if fits and self.best_s > self.request.enough_s:
             longer = _match(self.request, plan.meta["parts"], self.search)
             self.add(longer)
             if self.sums_for_all and completion_s(longer) < completion_s(plan):
@@ -326,9 +325,8 @@ class _Stages:
     @property
     def hopeful_matchings(self) -> list[Plan]:
         """The best matching, where messages cost some of the best; none that another plan is far ahead of."""
-        chosen = sorted(self.matchings, key=preference_s)[
-            : COUNTS_SEARCHED if messages_cost(self.request.topology) else 1
-        ]
+        count = COUNTS_SEARCHED if messages_cost(self.request.topology) else 1
+        chosen = sorted(self.matchings, key=preference_s)[:count]
         return [plan for plan in chosen if completion_s(plan) < HOPEFUL * min(self.best_s, self.request.others_s)]
 
     @cached_property
