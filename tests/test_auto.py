@@ -453,13 +453,13 @@ def test_a_plan_alike_for_all_ranks_that_is_far_from_a_loose_bound_is_not_enough
 
 
 def test_a_plan_that_is_far_from_the_bound_is_not_enough_though_it_took_the_effort():
-    """103 GPUs in six datacenters: trees among all of them take most of the effort, and end twice as late as the bound."""
+    """103 GPUs in six datacenters: trees among all of them take most of the effort, and end far later than the bound."""
     net = KINDS["datacenters"](np.random.default_rng(784393))
-    work = Workload((make_collective("allreduce", net, 64_000_000),))
+    work = Workload((make_collective("allreduce", net, 256_000_000),))
     plan = run_planner("auto", net, work, effort="normal")
     tried = {t["planner"]: t.get("completion_s") for t in plan.meta["tried"]}
     bound_s = bounds(net, work)[0].seconds
-    assert tried["forest"] > 2.0 * bound_s
+    assert tried["forest"] > 2.1 * bound_s
     assert plan.meta["chosen"] == "by-sites" and simulate(plan).completion_s < 2.0 * bound_s
 
 
