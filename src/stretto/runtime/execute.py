@@ -9,6 +9,7 @@ frame carries the code of the call, so whoever calls something else is found out
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -24,9 +25,14 @@ from .gate import Gate
 from .loop import Run
 from .mesh import Mesh
 from .native import engine
+from .native.paced import pacing_of
+from .pacing import limit_rate, planned_rates
 from .recorded import Trace
 from .switches import TimedSwitch
 from .wire import NO_CALL
+
+LOOK_S = 0.25
+"""Seconds between two looks at what has arrived, where another thread wants to know."""
 
 
 def execute(
@@ -70,16 +76,12 @@ def execute(
     if mesh.failure is not None:
         raise mesh.failure
     began_cpu_s = time.thread_time()
-    paced = pace is not None or started_at is not None or bool(delays) or trace is not None
-    if not paced and circuits is None and gate is None and not len(program.events):
-        loop = engine.for_mesh(mesh)
-        if loop is not None:
-            begun = loop.begin(
-                mesh, program, inputs, outputs, sizes=sizes, dtype=dtype, reduce=reduce, timeout_s=timeout_s, call=call
-            )
-            done = begun.result()
-            done.cpu_s = time.thread_time() - began_cpu_s
-            return done
+    loop = engine.for_mesh(mesh) if circuits is None and gate is None and not len(program.events) else None
+    if loop is not None:
+        how = {"sizes": sizes, "dtype": dtype, "reduce": reduce, "timeout_s": timeout_s, "call": call}
+        done = _compiled(loop, mesh, program, inputs, outputs, how, pace, started_at, delays or {}, trace)
+        done.cpu_s = time.thread_time() - began_cpu_s
+        return done
     mesh.finish()
     mesh.begin(call)
     buffers = Buffers(program.steps, inputs, outputs, sizes, dtype, reduce, mesh.pool)
@@ -105,3 +107,43 @@ def execute(
     buffers.finish()
     run.trace.cpu_s = time.thread_time() - began_cpu_s
     return run.trace
+
+
+def prepare(mesh: Mesh, program: Program) -> None:
+    """Make what a run of a program over a mesh needs, so that it can begin at once."""
+    loop = engine.for_mesh(mesh)
+    if loop is not None and not len(program.events):
+        loop.template(loop.ends_of(mesh), program)
+
+
+def _compiled(
+    loop: engine.Engine,
+    mesh: Mesh,
+    program: Program,
+    inputs: Mapping[int, Array],
+    outputs: Mapping[int, Array],
+    how: dict[str, Any],
+    pace: float | None,
+    started_at: float | None,
+    delays: Mapping[int, float],
+    trace: Trace | None,
+) -> Trace:
+    """Run a program to its end by the compiled loop."""
+    prepare(mesh, program)
+    rates = {} if pace is None else planned_rates(mesh, program, pace)
+    for c, rate in rates.items():
+        limit_rate(c.sock, rate)
+    plain = pace is None and started_at is None and not delays
+    pacing = None if plain else pacing_of(program, pace, started_at, delays)
+    if started_at is not None:
+        time.sleep(max(0.0, started_at - time.monotonic()))
+    run = loop.begin(mesh, program, inputs, outputs, pacing=pacing, **how)
+    while trace is not None and not run.wait(LOOK_S):
+        trace.arrived_s.update(run.arrived_s())
+    done = run.result()
+    for c in rates:
+        limit_rate(c.sock, math.inf)
+    if trace is None:
+        return done
+    vars(trace).update(vars(done))
+    return trace

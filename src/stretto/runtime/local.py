@@ -26,7 +26,8 @@ from .channel import Wire
 from .circuits import Circuits, Turn
 from .connect import Address, join, listen
 from .credentials import Credentials, Protection, random_secret
-from .execute import execute
+from .execute import execute, prepare
+from .native import engine
 from .recorded import Trace, Wait, off_circuits, waits_of
 from .switches import Switch, TimedSwitch
 
@@ -292,6 +293,9 @@ def _work(
             # the switch must be let go also where another process's failure ends this one
             signal.signal(signal.SIGTERM, _exit)
             circuits = conditions["circuits"] = Circuits(plan.topology.planes, switch())
+        elif engine.is_compiled():
+            engine.hold()
+        prepare(mesh, program)
         steps = program.steps
         inputs = content.inputs(plan, steps.held, program.node, seed)
         outputs = content.outputs(plan, steps.wanted)

@@ -18,7 +18,7 @@ from .congestion import look_again
 from .gate import Gate
 from .incoming import PATIENCE_S, Incoming
 from .mesh import Connection, Mesh
-from .pacing import Queue, largest_rate, limit_rate, raised
+from .pacing import Queue, limit_rate, planned_rates, raised
 from .recorded import Trace
 from .sending import Sending
 from .watch import Watch
@@ -50,12 +50,11 @@ class Run:
         self.connections = [c for connections in self.peers.values() for c in connections]
         self.trace = Trace()
         self.timed = program.plan.sharing == "timed"
+        rates = {} if self.pace is None else planned_rates(self.mesh, program, self.pace)
         for c in self.connections:
             c.begin(Queue(program.plan.sharing == "fair") if c.lead is c else c.lead.outgoing)
             if self.pace is not None:
-                to_peer = (send for send in steps.sends.values() if c.peer in send.to)
-                sends = (s for s in to_peer if self.connection(c.peer, s.subflow) is c.lead)
-                limit_rate(c.sock, largest_rate([*sends], self.timed) / self.pace)
+                limit_rate(c.sock, rates.get(c.lead, math.inf))
             elif c.most_rate == math.inf:
                 limit_rate(c.sock, math.inf)
             elif c.lead is c:

@@ -17,12 +17,16 @@ import math
 import socket
 import struct
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..lower import Send
+from ..lower import Program, Send
 from .channel import Wire
 from .wire import SEGMENT_BYTES
+
+if TYPE_CHECKING:
+    from .mesh import Connection, Mesh
 
 SEGMENT_S = 0.01
 """Seconds of its rate that a paced transfer sends at once."""
@@ -73,6 +77,19 @@ def raised(most_rate: float, sent_bytes: int, seconds: float) -> float:
     return CATCH_UP * most_rate if reached else most_rate
 
 
+def planned_rates(mesh: Mesh, program: Program, pace: float) -> dict[Connection, float]:
+    """The rate, bytes/s, to which the kernel keeps each connection in a paced run, of those on which something is sent.
+
+    Of lanes it is that of the one that leads.
+    """
+    sends: dict[Connection, list[Send]] = {}
+    for send in program.steps.sends.values():
+        for node in send.to:
+            sends.setdefault(mesh.connection(node, send.subflow), []).append(send)
+    timed = program.plan.sharing == "timed"
+    return {c: largest_rate(of, timed) / pace for c, of in sends.items()}
+
+
 def largest_rate(sends: Sequence[Send], timed: bool) -> float:
     """The largest rate, bytes/s, of the sends on one connection in a paced run; infinite where the network decides.
 
@@ -100,6 +117,13 @@ def lane_segment(size: int, connections: int) -> int:
     )
 
 
+def segment_bytes(rate: float) -> int:
+    """Bytes that a transfer of one connection sends at once, whose rate is in bytes/s; infinite if it is not paced."""
+    if not math.isfinite(rate):
+        return SEGMENT_BYTES
+    return min(SEGMENT_BYTES, max(LEAST_SEGMENT, int(rate * SEGMENT_S) // WHOLE_BYTES * WHOLE_BYTES))
+
+
 class Outgoing:
     """One transfer to one peer: the bytes that are left, and when the next ones may go.
 
@@ -120,9 +144,9 @@ class Outgoing:
         self.row, self.left, self.rate, self.priority, self.next_at = row, content, rate, priority, start
         self.rows: Sequence[int] = (row,)
         self.turns, self.total, self.under_way = 0, len(content), 0
-        self.size = SEGMENT_BYTES if connections == 1 else lane_segment(self.total, connections)
-        if math.isfinite(rate):
-            self.size = min(self.size, max(LEAST_SEGMENT, int(rate * SEGMENT_S) // WHOLE_BYTES * WHOLE_BYTES))
+        self.size = segment_bytes(rate)
+        if connections > 1:
+            self.size = min(self.size, lane_segment(self.total, connections))
 
     @property
     def finished(self) -> bool:

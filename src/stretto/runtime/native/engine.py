@@ -165,8 +165,13 @@ class Engine:
         reduce: Callable[..., Any],
         timeout_s: float,
         call: bytes,
+        pacing: Int64 | None = None,
     ) -> Run:
-        """Begin a run after those of the same mesh that were begun before; arguments as of :func:`.execute`."""
+        """Begin a run after those of the same mesh that were begun before; arguments as of :func:`.execute`.
+
+        Args:
+            pacing: a record of :func:`.pacing_of`, if the run keeps starts and rates, or its arrivals are late.
+        """
         ends = self.ends_of(mesh)
         run = Run(self, ends, program, self.template(ends, program))
         template, block = run.template, run.block
@@ -180,7 +185,11 @@ class Engine:
                 i = template.index.get(chunk)
                 if i is not None:
                     places[i] = array.ctypes.data if array.size else address(self.nothing)
-        run.keep += [inputs, outputs]
+        run.keep += [inputs, outputs, pacing]
+        if pacing is not None:
+            block[at.PACING // WORD] = address(pacing)
+            if pacing[at.PACED // WORD]:
+                column(block, at.S_WAITS, len(program.sends))[:] += 1  # also for its start
         kind = np.dtype(dtype)
         adds, adds_by = self.sums.of(reduce, kind)
         self.submit(run, adds, adds_by, kind.itemsize, timeout_s, call)
@@ -370,6 +379,13 @@ def hold() -> Engine | None:
             _ENGINE, _USERS = Engine(serve), 0
         _USERS += 1
         return _ENGINE
+
+
+def is_compiled() -> bool:
+    """Whether the loop is compiled, and may be used."""
+    return (
+        sys.platform.startswith("linux") and os.environ.get("STRETTO_KERNELS") != "python" and bool(machine_code.load())
+    )
 
 
 def code(compiles: bool) -> machine_code.Serve | None:

@@ -16,8 +16,8 @@ from numba.extending import intrinsic
 from .machine import BFLOAT16, CALLED, MSG_NOSIGNAL, SO_RCVLOWAT, SOL_SOCKET
 
 NAMES = (
-    "add", "allocate", "clock_ns", "get", "get_byte", "give", "move", "put", "put_byte", "receive_parts", "release",
-    "send", "set_low", "take", "wait", "watch",
+    "add", "allocate", "clock_ns", "get", "get_byte", "give", "move", "pause", "put", "put_byte", "receive_parts",
+    "release", "send", "set_low", "take", "wait", "watch",
 )  # fmt: skip
 _word, _int = types.int64, types.int32
 _call = types.ExternalFunction
@@ -27,6 +27,7 @@ _sendmsg = _call("sendmsg", _word(_int, _word, _int))
 _read = _call("read", _word(_int, _word, _word))
 _write = _call("write", _word(_int, _word, _word))
 _epoll_wait = _call("epoll_wait", _int(_int, _word, _int, _int))
+_ppoll = _call("ppoll", _int(_word, _word, _word, _word))
 _epoll_ctl = _call("epoll_ctl", _int(_int, _int, _int, _word))
 _setsockopt = _call("setsockopt", _int(_int, _int, _int, _word, _int))
 _aligned_alloc = _call("aligned_alloc", _word(_word, _word))
@@ -166,6 +167,11 @@ def give(fd, at, count):
 @numba.njit
 def wait(poller, events, count, within_ms):
     return _checked(_epoll_wait(np.int32(poller), events, np.int32(count), np.int32(within_ms)))
+
+
+@numba.njit
+def pause(room):
+    return _checked(_ppoll(room, np.int64(1), room + 8, np.int64(0)))
 
 
 @numba.njit

@@ -13,19 +13,30 @@ from .kernel_layout import (
     A_CONNECTION, ACTIVE, ADDED, AHEAD, AWAITED_COUNT, BEGUN, C_CONNECTION, CALLS, CLOSED, COMMANDS, CONDEMNED,
     CONNECTION_COUNT, CONNECTIONS, COPY_COUNT, CURRENT, DONE, DONE_AT, ENDED, ENDED_AT, ENDED_WELL, EVENTS, FAILED,
     FIRST_RUN, GROUP_ENGINE, GROUPS, HEADER_READ, HEARD_AT, HEARD_RUN_AT, HELD, L_BYTES, LAST_RUN, LISTENS, LOOK_AT,
-    MAIN, MESSAGE, MISSING_HERE, MOST_COMMANDS, MOST_EVENTS, NEXT_GROUP, NEXT_RUN, NEXT_STREAM, NUMBER, OVER,
-    OVER_AT, OWED_CALL, OWES_DONE, OWES_WORD, OWN_CALL, P_CONNECTION, PARKED, PARKED_COUNT, PART_COUNT, PING_AT,
-    POLLER, R_CONNECTION, R_SLOT, READY, RECEIVE_COUNT, RELEASED, REPORTED, RUN, RUN_GROUP, RUNS, S_WAITS, SAID,
-    SIGNALS, SIGNALS_HERE, SIGNALS_LEFT, SILENT, START_COUNT, STARTED_AT, STATUS, STOPS, TAKEN, TAKES_PART,
-    TIMEOUT_NS, TOLD, UNDER_WAY, UNPARKED, UNSENT_HERE, W_HEAD, W_IS_ACTIVE, W_KIND, W_LENGTH, W_NEXT_ACTIVE,
-    W_STATE, W_STREAMS, W_UNSENT_COUNT, W_WRONG, WAKE, WIRE, column,
+    MAIN, MESSAGE, MISSING_HERE, MOST_COMMANDS, MOST_EVENTS, NEXT_GROUP, NEXT_RUN, NEXT_STREAM, NUMBER, ORIGIN,
+    OVER, OVER_AT, OWED_CALL, OWES_DONE, OWES_WORD, OWN_CALL, PACING, P_CONNECTION, PARKED, PARKED_COUNT,
+    PART_COUNT, PING_AT, POLLER, R_CONNECTION, R_SLOT, READY, RECEIVE_COUNT, RELEASED, REPORTED, RUN, RUN_GROUP,
+    RUNS, S_WAITS, SAID, SIGNALS, SIGNALS_HERE, SIGNALS_LEFT, SILENT, START_COUNT, STARTED_AT, STATUS, STOPS, TAKEN,
+    TAKES_PART, TIMEOUT_NS, TOLD, UNDER_WAY, UNPARKED, UNSENT_HERE, W_HEAD, W_IS_ACTIVE, W_KIND, W_LENGTH,
+    W_NEXT_ACTIVE, W_STATE, W_STREAMS, W_UNSENT_COUNT, W_WRONG, WAKE, WIRE, column,
 )  # fmt: skip
 from .kernel_leaving import drop_group, drop_wires, leave_connections, wake
+from .kernel_pacing import keep_pace
 from .kernel_reading import go_on, look, read, resume
 from .kernel_rows import closing, fail, is_awaited, is_pending, needs
 from .kernel_queue import HEADER_BYTES, PING, STREAM_BYTES, has_room, queue_header
-from .kernel_sending import EARLY_BYTES, SEGMENT_BYTES, activate, activate_wire, ready, register, say_done, write
-from .machine import EVENT_BYTES, EVENT_DATA, clock_ns, get, give, move, put, take, wait
+from .kernel_sending import (
+    EARLY_BYTES,
+    READABLE,
+    SEGMENT_BYTES,
+    activate,
+    activate_wire,
+    ready,
+    register,
+    say_done,
+    write,
+)
+from .machine import EVENT_BYTES, EVENT_DATA, clock_ns, get, give, move, pause, put, take, wait
 
 NEVER = 1 << 62
 PATIENCE_NS = 5_000_000
@@ -71,8 +82,19 @@ def serve(engine: int) -> int:
             return 0
         within_ms = 0
         if get(engine + ACTIVE) == 0:
-            left_ns = get(engine + LOOK_AT) - clock_ns()
-            within_ms = max(0, min(left_ns // 1_000_000 + 1, 1_000_000_000)) if get(engine + LOOK_AT) < NEVER else -1
+            left_ns = max(0, get(engine + LOOK_AT) - clock_ns())
+            within_ms = min(left_ns // 1_000_000, 1_000_000_000) if get(engine + LOOK_AT) < NEVER else -1
+            if 0 < left_ns < 1_000_000:
+                nap(engine, left_ns)
+
+
+def nap(engine: int, left_ns: int) -> None:
+    """Wait for an event for less than a millisecond, which is the least that the poller counts in."""
+    room = get(engine + MESSAGE) + 128
+    put(room, get(engine + POLLER) | (READABLE << 32))
+    put(room + 8, 0)
+    put(room + 16, left_ns)
+    pause(room)
 
 
 def obey(engine: int) -> None:
@@ -168,6 +190,10 @@ def begin_run(engine: int, group: int, run: int) -> None:
     put(run + NUMBER, number)
     move(get(group + CALLS) + CALL_BYTES * (number % CALLS_KEPT), run + OWN_CALL, CALL_BYTES)
     put(run + STARTED_AT, now)
+    if get(run + PACING):
+        put(engine + LOOK_AT, 0)
+        if get(get(run + PACING) + ORIGIN):
+            put(run + STARTED_AT, get(get(run + PACING) + ORIGIN))
     put(run + HEARD_RUN_AT, now)
     put(run + OVER_AT, min(NEVER, now + get(run + TIMEOUT_NS) + get(run + TIMEOUT_NS) // 4))
     put(run + PING_AT, min(NEVER, now + get(run + TIMEOUT_NS) // PINGS))
@@ -297,6 +323,8 @@ def look_after(engine: int, now: int) -> None:
                 if now - get(run + HEARD_RUN_AT) >= PATIENCE_NS:
                     unpark_one(group)
                 put(engine + LOOK_AT, min(get(engine + LOOK_AT), now + PATIENCE_NS))
+            if get(run + PACING):
+                keep_pace(engine, run, group, now)
             put(engine + LOOK_AT, min(get(engine + LOOK_AT), get(run + PING_AT), get(run + OVER_AT)))
         group = get(group + NEXT_GROUP)
 

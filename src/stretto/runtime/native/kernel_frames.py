@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .kernel_buckets import is_paced
 from .kernel_chunks import add_piece, comes_early, give_block, take_block
 from .kernel_layout import (
     AHEAD, BEGUN, BYE, CALL, CALLS, CLOSED, CONDEMNED, CONDEMNED_NODE, CURRENT, CUT_ELEMENT, DONE, EARLY, E_FRAME,
@@ -12,6 +13,7 @@ from .kernel_layout import (
     W_HEAD, W_SKIP, W_STATE, W_STREAM, W_STREAMS, W_TARGET, W_TARGET_LEFT, column,
 )  # fmt: skip
 from .machine import clock_ns, get, move, put
+from .kernel_pacing import comes_late
 from .kernel_rows import (
     PIECE_BYTES, arrived, closing, fail, find_row, is_awaited, is_complete, is_pending, land, needs, take_signal,
 )  # fmt: skip
@@ -69,7 +71,7 @@ def take_frame(engine: int, c: int) -> None:
         if kind == SIGNAL:
             take_signal(engine, run, c)
         else:
-            take_data(engine, run, c, get(c + REPLAYS) == 0 and not others_need(get(c + WIRE), c))
+            take_data(engine, run, c, get(c + REPLAYS) == 0 and not is_paced(run) and not others_need(get(c + WIRE), c))
 
 
 def leave_stream(c: int, why: int) -> None:
@@ -312,7 +314,8 @@ def end_payload(engine: int, c: int) -> None:
         return
     receive = get(c + LANDING)
     while is_complete(run, receive):
-        arrived(engine, run, c, receive)
+        if not comes_late(engine, run, receive):
+            arrived(engine, run, c, receive)
         if get(c + FURTHER) == 0:
             return
         put(c + FURTHER, get(c + FURTHER) - 1)

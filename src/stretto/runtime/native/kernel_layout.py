@@ -87,7 +87,7 @@ SAY_ABORT, SAY_BYE, SAY_LEAVE = 1, 2, 4
     RUN_GROUP, NEXT_RUN, NUMBER, OWN_CALL, OWN_CALL_1, OWN_CALL_2, TIMEOUT_NS, WAKE, STATUS, LISTENS, RELEASED, ADDS,
     ADDS_BY, ITEM_BYTES, STARTED_AT, ENDED_AT, OVER_AT, PING_AT, HEARD_RUN_AT, MISSING, UNSENT_COPIES, SIGNALS_DUE,
     PARKED_COUNT, TAKES_TURNS, START_COUNT, COPY_COUNT, RECEIVE_COUNT, SLOT_COUNT, VERSION_COUNT, AWAITED_COUNT,
-    PART_COUNT, SIGNALS_LEFT,
+    PART_COUNT, SIGNALS_LEFT, PACING,
     P_CONNECTION,  # the connections that take part
     # columns of sends
     S_ROW, S_SLOT, S_VERSION, S_WAITS, S_COPIES, S_PRIORITY, S_MESSAGE, S_BEGAN, S_GONE,
@@ -105,16 +105,35 @@ SAY_ABORT, SAY_BYE, SAY_LEAVE = 1, 2, 4
     # of versions
     V_SLOT, V_BASE, V_ADDS, V_ADDS_OF, V_ARRAY, V_OUT, V_PUT, V_USERS,
     RUN_WORDS,
-) = range(0, 8 * 94, 8)  # fmt: skip
+) = range(0, 8 * 95, 8)  # fmt: skip
 """WAKE: a descriptor of an event, which tells that the run has ended. STATUS: 0, or one of the codes below. LISTENS:
 whether Python wants to be told by the pipe ENDED. RELEASED: whether the loop looks at the run no more.
 ADDS, ADDS_BY, ITEM_BYTES: how numbers are added. The columns have
 their distance in bytes from the beginning of the run. ``R_WAKES`` and other columns that are followed by one that ends
 in ``_OF`` say where the lists of each begin, and where the last one ends. R_STATE: 0, 1 once bytes are here, 2 when
 the row has arrived. R_VERSION: the version to which a row is added while it comes, or -1. R_DRY_AT, R_DRY_BYTES: when
-all bytes of a row that had come were first read while more were to come, and how many that were."""
+all bytes of a row that had come were first read while more were to come, and how many that were. PACING: the record of
+when what may happen, or 0."""
 
 RUNNING, ENDED_WELL, ENDED_BADLY = range(3)
+
+# --- when what may happen in a run ----------------------------------------------------------------
+(
+    ORIGIN, PACED, AHEAD_NS, NEXT_START, LATE_COUNT,
+    # columns of sends
+    T_ORDER, T_START, T_RATE, T_SEGMENT,
+    # of copies
+    T_DUE,
+    # of receives
+    T_DELAY, T_LATE, T_LATE_AT,
+    PACING_WORDS,
+) = range(0, 8 * 14, 8)  # fmt: skip
+"""ORIGIN: the moment of the plan's time 0, or 0 for when the run begins. PACED: whether sends have starts and rates;
+else arrivals alone are late. AHEAD_NS: how long before its start the bucket of a send begins to fill, or -1 if it
+begins when the send does. T_ORDER: sends by their starts, of which NEXT_START is the next. T_START: when each starts.
+T_RATE: bytes/s, or 0 if the network decides. T_SEGMENT: bytes that go at once. T_DUE: when the next segment of a copy
+may go. T_DELAY: by how much the arrival of a row is late; T_LATE, T_LATE_AT: a heap of those that are, and until when,
+LATE_COUNT of them. All times are nanoseconds."""
 
 
 def column(run: int, which: int) -> int:

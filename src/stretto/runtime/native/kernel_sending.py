@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from .kernel_buckets import append, choose, choose_due, fill_bucket, first_due, is_paced, remove_ready
 from .kernel_chunks import give_block, leave_version
 from .kernel_layout import (
     ACTIVE, AHEAD, BEGUN, CLOSED, CURRENT, C_CONNECTION, C_END, C_LEFT, C_NEXT, C_PLACE, C_SEND, C_TOTAL, C_TURNS,
     FAILED, GONE, GROUP, G_NEXT, G_ROW, HAS_TURN, HELD, LAST_CULPRIT, LAST_READY, LAST_RUN_NUMBER, LAST_TEXT,
-    LAST_TEXT_BYTES, LAST_UNDER_WAY, LAST_WORDS, L_BYTES, MESSAGE, MOST_CHUNKS, MOST_UNSENT, NEXT_STREAM, NEXT_TURN,
-    NUMBER, OFF, OWED_CALL, OWES_DONE, OWES_WORD, OWN_CALL, PARKED, POLLER, READY, SAY_ABORT, SAY_BYE, SENT, SIGNALS,
-    SIGNALS_LEFT, S_BEGAN, S_COPIES, S_GONE, S_MESSAGE, S_PRIORITY, S_ROW, S_SLOT, S_VERSION, TAKES_TURNS, TOLD,
-    UNDER_WAY, UNSENT_COPIES, UNSENT_HERE, V_ARRAY, WIRE, W_BROKEN, W_CLOSED, W_FD, W_HEAD, W_HEADER_COUNT,
-    W_IS_ACTIVE, W_LAST_TURN, W_NEXT_ACTIVE, W_SENT_BYTES, W_SPARE, W_STATE, W_STREAM, W_STREAMS, W_TURNS, W_UNSENT,
-    W_UNSENT_AT, W_UNSENT_BYTES, W_UNSENT_COUNT, W_WATCHED, column,
+    LAST_TEXT_BYTES, LAST_UNDER_WAY, LAST_WORDS, LOOK_AT, L_BYTES, MESSAGE, MOST_CHUNKS, MOST_UNSENT, NEXT_STREAM,
+    NEXT_TURN, NUMBER, OFF, OWED_CALL, OWES_DONE, OWES_WORD, OWN_CALL, PACING, PARKED, POLLER, READY, SAY_ABORT,
+    SAY_BYE, SENT, SIGNALS, SIGNALS_LEFT, S_BEGAN, S_COPIES, S_GONE, S_MESSAGE, S_ROW, S_SLOT, S_VERSION, TOLD,
+    T_DUE, T_RATE, T_SEGMENT, UNDER_WAY, UNSENT_COPIES, UNSENT_HERE, V_ARRAY, WIRE, W_BROKEN, W_CLOSED, W_FD,
+    W_HEAD, W_HEADER_COUNT, W_IS_ACTIVE, W_LAST_TURN, W_NEXT_ACTIVE, W_SENT_BYTES, W_SPARE, W_STATE, W_STREAM,
+    W_STREAMS, W_TURNS, W_UNSENT, W_UNSENT_AT, W_UNSENT_BYTES, W_UNSENT_COUNT, W_WATCHED, column,
 )  # fmt: skip
 from .kernel_queue import (
-    ABORT, BYE_FRAME, DATA, DONE_FRAME, FURTHER_BYTE, HEADER_BYTES, LEAVE_FRAME, PING, SIGNAL, STREAM_BYTES, has_room,
-    queue, queue_header,
+    ABORT, BYE_FRAME, DATA, DONE_FRAME, FURTHER_BYTE, HEADER_BYTES, LEAVE_FRAME, PING, SIGNAL, STREAM_BYTES,
+    has_room, queue, queue_header,
 )  # fmt: skip
 from .machine import EAGAIN, EINTR, EVENT_DATA, clock_ns, get, put, put_byte, send, watch
 
@@ -65,21 +66,6 @@ def may_send(run: int, c: int, length: int) -> bool:
     return get(c + SENT) + STREAM_BYTES + HEADER_BYTES + length <= get(c + TOLD) + EARLY_BYTES
 
 
-def append(c: int, first: int, last: int, links: int, item: int) -> None:
-    """Put an item at the end of a list of a connection.
-
-    Args:
-        first, last: where the connection has the list's ends.
-        links: the column that has, for each item, the one after it.
-    """
-    put(links + 8 * item, -1)
-    if get(c + first) < 0:
-        put(c + first, item)
-    else:
-        put(links + 8 * get(c + last), item)
-    put(c + last, item)
-
-
 def ready(engine: int, run: int, index: int) -> None:
     """Begin a send whose dependencies have all happened."""
     slot = get(column(run, S_SLOT) + 8 * index)
@@ -91,37 +77,10 @@ def ready(engine: int, run: int, index: int) -> None:
         put(column(run, C_PLACE) + 8 * copy, place)
         put(column(run, C_LEFT) + 8 * copy, size)
         put(column(run, C_TOTAL) + 8 * copy, size)
+        if is_paced(run):
+            fill_bucket(run, index, copy)
         append(c, READY, LAST_READY, column(run, C_NEXT), copy)
         activate(engine, c)
-
-
-def choose(run: int, c: int) -> int:
-    """The copy that sends its next segment: of the highest priority the first, or the one that has had fewest turns."""
-    best = get(c + READY)
-    turns = get(run + TAKES_TURNS)
-    copy = get(column(run, C_NEXT) + 8 * best)
-    priority = get(column(run, S_PRIORITY) + 8 * get(column(run, C_SEND) + 8 * best))
-    while copy >= 0:
-        its = get(column(run, S_PRIORITY) + 8 * get(column(run, C_SEND) + 8 * copy))
-        fewer = turns and get(column(run, C_TURNS) + 8 * copy) < get(column(run, C_TURNS) + 8 * best)
-        if its > priority or (its == priority and fewer):
-            best, priority = copy, its
-        copy = get(column(run, C_NEXT) + 8 * copy)
-    return best
-
-
-def remove_ready(run: int, c: int, copy: int) -> None:
-    """Take a copy out of the list of those that have something to send."""
-    after = get(column(run, C_NEXT) + 8 * copy)
-    if get(c + READY) == copy:
-        put(c + READY, after)
-        return
-    before = get(c + READY)
-    while get(column(run, C_NEXT) + 8 * before) != copy:
-        before = get(column(run, C_NEXT) + 8 * before)
-    put(column(run, C_NEXT) + 8 * before, after)
-    if after < 0:
-        put(c + LAST_READY, before)
 
 
 def collect_next(engine: int, w: int) -> bool:
@@ -161,15 +120,22 @@ def collect(engine: int, c: int) -> bool:
         return True
     if get(c + READY) < 0:
         return False
-    copy = choose(run, c)
-    together = count_together(run, w, copy)
+    pacing, paced = get(run + PACING), is_paced(run)
+    copy = choose_due(run, c) if paced else choose(run, c)
+    if copy < 0:
+        put(engine + LOOK_AT, min(get(engine + LOOK_AT), first_due(run, c)))
+        return False
+    together = 1 if paced else count_together(run, w, copy)
     if together > 1:
         return collect_together(run, c, copy, together)
     index = get(column(run, C_SEND) + 8 * copy)
     left, place = get(column(run, C_LEFT) + 8 * copy), get(column(run, C_PLACE) + 8 * copy)
-    count = min(left, SEGMENT_BYTES)
+    count = min(left, get(column(pacing, T_SEGMENT) + 8 * index) if paced else SEGMENT_BYTES)
     if not may_send(run, c, count):
         return False
+    if paced and get(column(pacing, T_RATE) + 8 * index):
+        due = column(pacing, T_DUE) + 8 * copy
+        put(due, get(due) + count * 1_000_000_000 // get(column(pacing, T_RATE) + 8 * index))
     if get(column(run, S_BEGAN) + 8 * index) == 0:
         put(column(run, S_BEGAN) + 8 * index, clock_ns())
     total, row = get(column(run, C_TOTAL) + 8 * copy), get(column(run, S_ROW) + 8 * index)

@@ -90,6 +90,11 @@ def wait(poller: int, events: int, count: int, within_ms: int) -> int:
     return _called(_libc.epoll_wait(poller, ctypes.c_void_p(events), count, within_ms))
 
 
+def pause(room: int) -> int:
+    """Wait for one ``struct pollfd``, which a ``struct timespec`` follows, and no longer than that says."""
+    return _called(_libc.ppoll(ctypes.c_void_p(room), 1, ctypes.c_void_p(room + 8), None))
+
+
 def watch(poller: int, operation: int, fd: int, event: int) -> int:
     return _called(_libc.epoll_ctl(poller, operation, fd, ctypes.c_void_p(event)))
 

@@ -135,6 +135,13 @@ class Run:
             raise self.failure
         return self.trace() if traced else Trace()
 
+    def arrived_s(self) -> dict[int, float]:
+        """When the rows arrived that have by now."""
+        moments = column(self.block, at.R_ARRIVED, len(self.program.receives)).copy()  # the loop goes on writing
+        rows = np.flatnonzero(moments)
+        since_s = (moments[rows] - int(self.block[at.STARTED_AT // WORD])) / 1e9
+        return dict(zip(self.program.receives.row[rows].tolist(), since_s.tolist(), strict=True))
+
     def trace(self) -> Trace:
         """When rows were sent and arrived."""
         program, block = self.program, self.block
