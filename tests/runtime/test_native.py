@@ -32,6 +32,7 @@ from stretto.model.errors import PeerFailed
 from stretto.planners import run_planner
 from stretto.runtime import content
 from stretto.runtime.execute import execute
+from stretto.runtime.gate import Gate
 from stretto.runtime.mesh import Connection, Mesh
 from stretto.runtime.native import engine, kernel_engine
 from stretto.runtime.native import kernel_layout as at
@@ -175,14 +176,17 @@ def test_python_and_compiled_code_take_turns_on_one_mesh(loop, connected):
     plan = plan_of("allreduce", 3000)
     programs = lower(plan)
 
-    def one(v: int, pace: float | None) -> list[int]:
+    def one(v: int, gate: Gate | None) -> list[int]:
         outputs = content.outputs(plan, programs[v].steps.wanted)
-        execute(connected[v], programs[v], content.inputs(plan, programs[v].steps.held, v), outputs, pace=pace)
+        execute(connected[v], programs[v], content.inputs(plan, programs[v].steps.held, v), outputs, gate=gate)
         return content.wrong_chunks(plan, outputs)
 
-    for pace in (None, 1.0, None, None, 1.0):
+    for in_python in (False, True, False, False, True):
         found: list[list[int]] = []
-        threads = [threading.Thread(target=lambda v=v: found.append(one(v, pace))) for v in range(RANKS)]  # noqa: B023
+        threads = [
+            threading.Thread(target=lambda v=v: found.append(one(v, Gate() if in_python else None)))
+            for v in range(RANKS)
+        ]  # noqa: B023
         for thread in threads:
             thread.start()
         for thread in threads:

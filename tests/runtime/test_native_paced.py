@@ -1,0 +1,187 @@
+"""The compiled loop keeps the starts and rates of plans, and delays arrivals, as the loop in Python does."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+import socket
+import struct
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from test_execute import random_plan
+
+from examples import examples
+from meshes import Threads, wrong
+from networks import ring
+from stretto.lower import lower
+from stretto.model.arrays import Ragged
+from stretto.model.collective import Workload, make_collective
+from stretto.model.demand import alltoallv
+from stretto.model.plan import Plan, make_plan
+from stretto.planners import run_planner
+from stretto.runtime.loop import Run
+from stretto.runtime.native import engine, kernel_pacing
+from stretto.runtime.native import kernel_layout as at
+from stretto.runtime.native.paced import pacing_of
+from stretto.runtime.native.records import WORD, address
+from stretto.runtime.pacing import AHEAD_S
+from stretto.simulate import simulate
+from stretto.topologies import load_topology
+
+LATE_S = 0.5
+"""Seconds that a busy machine may be late."""
+MAX_PACING_RATE = 47
+
+
+@pytest.fixture(scope="module")
+def threads():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STRETTO_KERNELS", "compiled")
+        assert engine.hold() is not None
+        patch.setattr(Run, "loop", not_here)
+        made = Threads(12, subflows=2)
+        yield made
+        made.close()
+        engine.let_go()
+
+
+def not_here(run: Run) -> None:
+    raise AssertionError("the loop in Python runs it")
+
+
+def two_of(size: int, starts: list[float], ends: list[float], bandwidth: float = 1e6) -> Plan:
+    """Chunks that one node sends to the other one, at the times given."""
+    net = ring(2, bandwidth=bandwidth, latency_s=0.0)
+    n = len(starts)
+    work = Workload((alltoallv(net, [[0, n * size], [0, 0]], chunks=n),))
+    return make_plan(
+        net, work, "timed", chunk=[*range(n)], src=[0] * n, op=[0] * n, dst=Ragged.single([1] * n),
+        route=Ragged.of([[0]] * n), depends=Ragged.of([[]] * n), start_s=starts, finish_s=ends,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("started_at", [None, 0.05])
+def test_nothing_is_sent_before_its_start(started_at, threads):
+    plan = two_of(1000, [0.2, 0.0, 0.1], [0.3, 0.001, 0.2])
+    origin = None if started_at is None else time.monotonic() + started_at
+    outputs = threads.run(plan, pace=1.0, started_at=origin)
+    assert wrong(plan, outputs) == []
+    sent_s = threads.traces[0].sent_s
+    assert all(start <= sent_s[k] < start + LATE_S for k, start in enumerate(plan.start_s.tolist()))
+    assert sent_s[1] < sent_s[2] < sent_s[0]
+
+
+def test_a_pace_stretches_starts_and_rates(threads):
+    plan = two_of(300_000, [0.0, 0.01], [0.01, 0.02], bandwidth=3e7)
+    threads.run(plan, pace=10.0)
+    assert threads.traces[0].sent_s[1] >= 0.1
+    assert 0.2 - 2 * AHEAD_S <= threads.traces[1].arrived_s[1] < 0.2 + LATE_S
+
+
+@pytest.mark.parametrize("sharing", ["timed", "rates"])
+def test_a_transfer_keeps_its_rate(sharing, threads):
+    plan = two_of(300_000, [0.0], [0.3])
+    if sharing == "rates":
+        plan = replace(plan, sharing="rates", rate=np.array([1e6]), start_s=None, finish_s=None)
+    threads.run(plan, pace=1.0)
+    ahead_s = AHEAD_S if sharing == "timed" else 0.0
+    arrived_s, gone_s = threads.traces[1].arrived_s[0], threads.traces[0].gone_s[0]
+    assert arrived_s < 0.3 + LATE_S
+    assert gone_s >= 0.3 - ahead_s - 0.02  # the last segment goes 10 ms of its rate before the end
+
+
+def test_of_several_that_may_go_the_one_that_is_most_behind_does(threads):
+    plan = two_of(400_000, [0.0, 0.1], [0.4, 0.5], bandwidth=2e6)
+    threads.run(plan, pace=1.0)
+    gone_s = threads.traces[0].gone_s
+    assert gone_s[0] < gone_s[1]
+    assert threads.traces[0].sent_s[1] < gone_s[0]  # they take turns
+
+
+def test_the_kernel_keeps_connections_to_the_plan_only_while_it_runs(threads):
+    plan = two_of(100_000, [0.0], [0.1])
+    c = threads.meshes[0].connection(1, 0)
+    seen = []
+
+    def look() -> None:
+        while not done.is_set():
+            seen.append(limit_of(c.sock))
+            time.sleep(0.01)
+
+    done = threading.Event()
+    looking = threading.Thread(target=look)
+    looking.start()
+    threads.run(plan, pace=1.0)
+    done.set()
+    looking.join()
+    assert min(seen) == pytest.approx(1.02e6)
+    assert limit_of(c.sock) == (1 << 64) - 1
+
+
+def limit_of(sock) -> int:
+    """Bytes/s that the kernel lets a connection send."""
+    return struct.unpack("Q", sock.getsockopt(socket.SOL_SOCKET, MAX_PACING_RATE, 8))[0]
+
+
+@pytest.mark.parametrize("paced", [False, True])
+def test_what_is_delayed_arrives_later_and_releases_what_waits_for_it(paced, threads):
+    net = ring(4, bandwidth=1e8, latency_s=0.0)
+    plan = run_planner("ring", net, Workload((make_collective("allreduce", net, 4000),)))
+    delays = {k: 0.01 + 0.001 * (k % 7) for k in range(plan.transfer_count)}
+    if paced:
+        plan = replace(plan, sharing="rates", rate=np.full(plan.transfer_count, 1e8))
+    outputs = threads.run(plan, delays=delays, pace=1.0 if paced else None, started_at=time.monotonic() + 0.1)
+    assert wrong(plan, outputs) == []
+    for k in range(plan.transfer_count):
+        sent_s = threads.traces[int(plan.src[k])].sent_s[k]
+        arrived_s = threads.traces[int(plan.dst[k][0])].arrived_s[k]
+        assert arrived_s >= sent_s + delays[k]
+        assert all(threads.traces[int(plan.src[k])].arrived_s[d] <= sent_s for d in plan.depends[k].tolist())
+
+
+@pytest.mark.parametrize("batch", range(4))
+def test_random_plans_end_and_end_right_at_their_pace(batch, threads):
+    rng = random.Random(f"paced {batch}")
+    for number in range(examples(5)):
+        plan = None
+        while plan is None or plan.turns.count or plan.topology.planes:
+            plan = random_plan(rng)
+        delays = {k: rng.uniform(0, 0.01) for k in range(plan.transfer_count) if rng.random() < 0.3}
+        pace = rng.choice([None, 0.05 / simulate(plan).completion_s])
+        assert wrong(plan, threads.run(plan, number, pace=pace, delays=delays), number) == [], plan.meta
+
+
+def test_late_arrivals_come_in_their_order():
+    net = load_topology("fullmesh:8")
+    program = lower(run_planner("shortest-path", net, Workload((make_collective("alltoall", net, 8000),))))[0]
+    pacing = pacing_of(program, None, None, {})
+    place, count = address(pacing), len(program.receives)
+    rng, ours = random.Random(0), []
+    for _ in range(300):
+        if len(ours) < count and (not ours or rng.random() < 0.6):
+            item = rng.randrange(20), rng.randrange(count)
+            heapq.heappush(ours, item)
+            kernel_pacing.push_late(place, *item)
+        else:
+            when = ours[0][0]
+            assert pacing[pacing[at.T_LATE_AT // WORD] // WORD] == when
+            item = when, kernel_pacing.pop_late(place)
+            assert item in ours
+            ours.remove(item)
+            heapq.heapify(ours)
+    assert pacing[at.LATE_COUNT // WORD] == len(ours)
+
+
+def test_rates_that_the_network_decides_are_none():
+    plan = run_planner("ring", net := ring(3), Workload((make_collective("allgather", net, 3000),)))
+    assert plan.sharing == "ready-order"
+    program = lower(plan)[0]
+    assert np.isinf(program.sends.rate).all()
+    pacing = pacing_of(program, 1.0, None, {})
+    rates = pacing[pacing[at.T_RATE // WORD] // WORD :][: len(program.sends)]
+    assert pacing[at.PACED // WORD] == 1 and not rates.any() and math.isinf(program.sends.rate[0])
