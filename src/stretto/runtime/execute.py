@@ -79,8 +79,9 @@ def execute(
     loop = engine.for_mesh(mesh) if circuits is None and gate is None and not len(program.events) else None
     if loop is not None:
         how = {"sizes": sizes, "dtype": dtype, "reduce": reduce, "timeout_s": timeout_s, "call": call}
+        began_cpu_s += loop.cpu_s
         done = _compiled(loop, mesh, program, inputs, outputs, how, pace, started_at, delays or {}, trace)
-        done.cpu_s = time.thread_time() - began_cpu_s
+        done.cpu_s = time.thread_time() + loop.cpu_s - began_cpu_s
         return done
     mesh.finish()
     mesh.begin(call)

@@ -24,7 +24,7 @@ class Trace:
             node learned so.
         dry: of rows that were not whole by then, when all of their bytes that had come were first read, and how many
             bytes that were. Later bytes come as the network gives them; earlier ones may have waited to be read.
-        cpu_s: CPU seconds of the thread that ran the program.
+        cpu_s: CPU seconds of the thread that ran the program, with what the compiled loop took meanwhile.
     """
 
     sent_s: dict[int, float] = field(default_factory=dict)

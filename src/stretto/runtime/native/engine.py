@@ -13,6 +13,7 @@ import select
 import struct
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -79,6 +80,12 @@ class Engine:
         self._thread.start()
 
     # --- for the threads that call -----------------------------------------------------------------
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU seconds of the loop's thread so far."""
+        assert self._thread.ident is not None
+        return time.clock_gettime(time.pthread_getcpuclockid(self._thread.ident)) if self._thread.is_alive() else 0.0
 
     def adopt(
         self, mesh: Mesh, shared: Mapping[Connection, int] | None = None,
