@@ -1,13 +1,12 @@
 """What does a further chunk of a message cost processes, and do plans of such messages keep what they promise?
 
 First table: two processes send a message to and fro over loopback, each after the one before. The message has 1 to 16
-chunks, and the same bytes. Microseconds of a message, the median of several runs: by Python's loop with plain and with
-authenticated frames (codes), or by the compiled loop with ``STRETTO_KERNELS=compiled`` in the environment. The last
-column is what a further chunk adds, by the two before it.
+chunks, and the same bytes. Microseconds of a message, the median of several runs: by the compiled loop, and by Python's
+with plain and with authenticated frames (codes). The last column is what a further chunk adds, by the two before it.
 
 Second table (root): AllToAll and AllGather on small emulated rings, planned for what a message costs these processes:
-by ``auto``, and by ``auto`` that puts nothing together. Measured times are of Python's loop, the mean of several runs
-in a row, of which the table has the median, the least and the most; beside them the simulator's time.
+by ``auto``, and by ``auto`` that puts nothing together. Measured times are the mean of several runs in a row, of which
+the table has the median, the least and the most; beside them the simulator's time.
 
 Prints two tables, writes benchmarks/out/message_chunks.json.
 """
@@ -28,7 +27,8 @@ from stretto.model.collective import Workload, make_collective
 from stretto.model.demand import alltoallv
 from stretto.model.messages import message_count
 from stretto.model.plan import Plan, make_plan
-from stretto.planners import auto, run_planner
+from stretto.planners import run_planner
+from stretto.planners.auto import planner
 from stretto.runtime.cost import as_run, costed
 from stretto.runtime.credentials import Credentials, Protection, random_secret
 from stretto.runtime.local import run_local
@@ -66,21 +66,21 @@ def to_and_fro(size: int, chunks: int) -> Plan:
 
 def takes_s(plan: Plan, credentials: Credentials) -> float:
     """Seconds of a message of such a plan."""
-    outcome = run_local(plan, credentials=credentials, runs=6)  # a first run is Python's
+    outcome = run_local(plan, credentials=credentials, runs=6)
     assert not outcome.wrong
     return max(max(trace.arrived_s.values()) for trace in outcome.traces.values()) / message_count(plan)
 
 
-def costs(repeats: int, compiled: bool) -> Iterator[dict]:
-    """The rows of the first table, by the loop that ``STRETTO_KERNELS`` asks for."""
-    ways = (
-        {"compiled": Protection.PLAIN} if compiled else {"Python": Protection.PLAIN, "codes": Protection.AUTHENTICATED}
-    )
-    for name, frames in ways.items():
+def costs(repeats: int) -> Iterator[dict]:
+    """The rows of the first table."""
+    ways = {"compiled": ("compiled", Protection.PLAIN), "Python": ("python", Protection.PLAIN)}
+    ways["codes"] = "python", Protection.AUTHENTICATED
+    for name, (speed, frames) in ways.items():
         for size in SIZES:
             plans = [to_and_fro(size, chunks) for chunks in CHUNKS]
             way = Credentials(random_secret(), frames=frames)
-            seconds = [[takes_s(plan, way) for plan in plans] for _ in range(repeats)]
+            with mock.patch.dict(os.environ, STRETTO_KERNELS=speed):
+                seconds = [[takes_s(plan, way) for plan in plans] for _ in range(repeats)]
             medians = [statistics.median(each) for each in zip(*seconds, strict=True)]
             yield {"size_bytes": size, "loop": name, "takes_s": medians}
 
@@ -90,7 +90,7 @@ def promises(repeats: int) -> Iterator[dict]:
     for kind, ranks, size in CASES:
         net = costed(load_topology(f"ring:{ranks}?bandwidth=20MB/s&latency=0us"))
         work = Workload((make_collective(kind, net, size),))
-        with mock.patch.object(auto, "collected", return_value=None):
+        with mock.patch.object(planner, "collected", return_value=None):
             without = run_planner("auto", net, work)
         for name, plan in (("several chunks", run_planner("auto", net, work)), ("one chunk", without)):
             measured_s = []
@@ -111,13 +111,13 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--only", choices=("costs", "promises"), help="one table")
     asked = parser.parse_args()
-    repeats, compiled = asked.repeats, os.environ.get("STRETTO_KERNELS") == "compiled"
+    repeats = asked.repeats
     rows = {"costs": [], "promises": []}
     if asked.only != "promises":
         print(
             f"| message | loop | {' | '.join(map(str, CHUNKS))} | a further chunk |\n|---{'|---' * (len(CHUNKS) + 2)}|"
         )
-        for row in costs(repeats, compiled):
+        for row in costs(repeats):
             rows["costs"].append(row)
             times = [1e6 * s for s in row["takes_s"]]
             further = (times[-1] - times[-2]) / (CHUNKS[-1] - CHUNKS[-2])

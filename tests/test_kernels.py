@@ -273,7 +273,7 @@ def test_warming_asks_for_every_kernel(monkeypatch):
     monkeypatch.setattr(engine, "_ENGINE", None)  # a group that other tests have left may still hold the loop
     monkeypatch.setattr(engine, "_USERS", 0)
     monkeypatch.setattr(engine.machine_code, "load", lambda: None)
-    monkeypatch.setattr(engine, "ready", lambda *_: True)
+    monkeypatch.setattr(engine.compiling, "ready", lambda *_: True)
     plan_all(REQUESTS)
     assert {f"{kernel.__module__}.{kernel.__name__}" for kernel in named - asked} == set()
 

@@ -183,10 +183,8 @@ def test_python_and_compiled_code_take_turns_on_one_mesh(loop, connected):
 
     for in_python in (False, True, False, False, True):
         found: list[list[int]] = []
-        threads = [
-            threading.Thread(target=lambda v=v: found.append(one(v, Gate() if in_python else None)))
-            for v in range(RANKS)
-        ]  # noqa: B023
+        gates = [Gate() if in_python else None for _ in range(RANKS)]
+        threads = [threading.Thread(target=lambda v=v: found.append(one(v, gates[v]))) for v in range(RANKS)]  # noqa: B023
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -237,8 +235,8 @@ def test_nobody_waits_for_a_loop_that_was_never_compiled(monkeypatch):
     started = []
     monkeypatch.setattr(engine, "_ENGINE", None)
     monkeypatch.setattr(engine.machine_code, "load", lambda: None)
-    monkeypatch.setattr(engine, "ready", lambda *_: False)
-    monkeypatch.setattr(engine, "keeps", lambda kernel: kept)
+    monkeypatch.setattr(engine.compiling, "ready", lambda *_: False)
+    monkeypatch.setattr(engine.compiling, "keeps", lambda kernel: kept)
     monkeypatch.setattr(engine.compiling.subprocess, "Popen", lambda command, **_: started.append(command))
     monkeypatch.setattr(engine.compiling, "_STARTED", [])
     monkeypatch.delenv("STRETTO_KERNELS", raising=False)

@@ -22,20 +22,25 @@ from stretto.lower import lower
 from stretto.model.arrays import Ragged
 from stretto.model.collective import Workload, make_collective
 from stretto.model.demand import alltoallv
+from stretto.model.errors import PeerFailed
 from stretto.model.plan import Plan, make_plan
 from stretto.planners import run_planner
+from stretto.runtime import content
+from stretto.runtime.execute import execute
 from stretto.runtime.loop import Run
 from stretto.runtime.native import engine, kernel_pacing
 from stretto.runtime.native import kernel_layout as at
+from stretto.runtime.native import runs as native_runs
 from stretto.runtime.native.paced import pacing_of
 from stretto.runtime.native.records import WORD, address
 from stretto.runtime.pacing import AHEAD_S
+from stretto.runtime.recorded import Trace
 from stretto.simulate import simulate
 from stretto.topologies import load_topology
 
 LATE_S = 0.5
 """Seconds that a busy machine may be late."""
-MAX_PACING_RATE = 47
+MAX_PACING_RATE, UNLIMITED = 47, (1 << 64) - 1
 
 
 @pytest.fixture(scope="module")
@@ -103,24 +108,47 @@ def test_of_several_that_may_go_the_one_that_is_most_behind_does(threads):
     assert threads.traces[0].sent_s[1] < gone_s[0]  # they take turns
 
 
-def test_the_kernel_keeps_connections_to_the_plan_only_while_it_runs(threads):
-    plan = two_of(100_000, [0.0], [0.1])
-    c = threads.meshes[0].connection(1, 0)
-    seen = []
+def test_the_kernel_keeps_a_connection_to_the_plan_until_the_next_run(threads):
+    plan = two_of(400_000, [0.0], [0.1], bandwidth=4e6)
+    c, back = threads.meshes[0].connection(1, 0), threads.meshes[1].connection(0, 0)
+    threads.run(plan, pace=1.0, started_at=time.monotonic() - 1.0)  # so late that all is sent at once
+    assert limit_of(c.sock) == pytest.approx(1.02 * 4e6)
+    assert limit_of(back.sock) == UNLIMITED
+    assert threads.traces[1].arrived_s[0] - threads.traces[0].sent_s[0] >= 0.08  # also what the kernel had taken
+    threads.run(plan)
+    assert limit_of(c.sock) == UNLIMITED
 
-    def look() -> None:
-        while not done.is_set():
-            seen.append(limit_of(c.sock))
-            time.sleep(0.01)
 
-    done = threading.Event()
-    looking = threading.Thread(target=look)
-    looking.start()
-    threads.run(plan, pace=1.0)
-    done.set()
-    looking.join()
-    assert min(seen) == pytest.approx(1.02e6)
-    assert limit_of(c.sock) == (1 << 64) - 1
+@pytest.mark.parametrize("pace", [None, 1.0])
+def test_transfers_that_share_a_link_fairly_take_turns(pace, threads):
+    plan = replace(two_of(30_000_000, [0.0, 0.0], [0.0, 0.0]), sharing="fair", start_s=None, finish_s=None)
+    threads.run(plan, pace=pace)
+    trace = threads.traces[0]
+    assert trace.sent_s[1] < trace.gone_s[0] and trace.sent_s[0] < trace.gone_s[1]
+
+
+def test_one_that_is_interrupted_tells_its_peers(threads, monkeypatch):
+    made = Threads(2, subflows=1)
+    plan = two_of(1000, [60.0], [60.001])
+    programs, failures = lower(plan), []
+
+    def one(v: int) -> None:
+        try:
+            how = {"pace": 1.0, "timeout_s": 20.0, "trace": Trace()}
+            execute(made.meshes[v], programs[v], content.inputs(plan, [0], v), content.outputs(plan, [0]), **how)
+        except (PeerFailed, KeyboardInterrupt) as failure:
+            failures.append(failure)
+
+    def interrupted(run: native_runs.Run) -> dict[int, float]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(native_runs.Run, "arrived_s", interrupted)
+    one_of_two = threading.Thread(target=one, args=(1,))
+    one_of_two.start()
+    one(0)
+    one_of_two.join(10)
+    made.close()
+    assert not one_of_two.is_alive() and len(failures) == 2 and made.meshes[0].failure is not None
 
 
 def limit_of(sock) -> int:
@@ -184,4 +212,11 @@ def test_rates_that_the_network_decides_are_none():
     assert np.isinf(program.sends.rate).all()
     pacing = pacing_of(program, 1.0, None, {})
     rates = pacing[pacing[at.T_RATE // WORD] // WORD :][: len(program.sends)]
-    assert pacing[at.PACED // WORD] == 1 and not rates.any() and math.isinf(program.sends.rate[0])
+    assert pacing[at.KEEPS_TIMES // WORD] == 1 and not rates.any() and math.isinf(program.sends.rate[0])
+
+
+def test_what_is_later_than_any_run_never_arrives():
+    plan = run_planner("ring", net := ring(3), Workload((make_collective("allgather", net, 3000),)))
+    program = lower(plan)[0]
+    pacing = pacing_of(program, None, None, dict.fromkeys(program.receives.row.tolist(), math.inf))
+    assert (pacing[pacing[at.T_DELAY // WORD] // WORD :][: len(program.receives)] > 1e18).all()

@@ -24,15 +24,15 @@ from .circuits import Circuits
 from .gate import Gate
 from .loop import Run
 from .mesh import Mesh
-from .native import engine
+from .native import compiling, engine
 from .native.paced import pacing_of
-from .pacing import limit_rate, planned_rates
+from .pacing import keep_to, planned_rates
 from .recorded import Trace
 from .switches import TimedSwitch
 from .wire import NO_CALL
 
 LOOK_S = 0.25
-"""Seconds between two looks at what has arrived, where another thread wants to know."""
+"""Seconds between two looks at what the compiled loop has received, for the threads that want to know."""
 
 
 def execute(
@@ -68,7 +68,8 @@ def execute(
             which are as the plan finds them.
         gate: by which other threads release the rows that wait for them, and learn of arrivals.
         call: the code of what the caller asks for (``CALL_BYTES``); every node must give the same.
-        trace: an empty one that is filled while the program runs, for other threads to look at.
+        trace: an empty one for other threads to look at: it learns of arrivals while the program runs, and of the rest
+            by its end.
     Raises:
         PeerFailed: a peer died, stalled, broke the protocol or gave another call; names the peer and the transfer, or
             both calls. The mesh cannot be used again.
@@ -111,9 +112,14 @@ def execute(
 
 
 def prepare(mesh: Mesh, program: Program) -> None:
-    """Make what a run of a program over a mesh needs, so that it can begin at once."""
+    """Make what a run of a program over a mesh needs, so that it can begin at once: also the compiled loop, which then
+    stays, where it has been compiled and can serve the mesh."""
+    if len(program.events) or not engine.can_serve(mesh):
+        return
+    if compiling.is_compiled():
+        engine.hold()
     loop = engine.for_mesh(mesh)
-    if loop is not None and not len(program.events):
+    if loop is not None:
         loop.template(loop.ends_of(mesh), program)
 
 
@@ -130,21 +136,18 @@ def _compiled(
     trace: Trace | None,
 ) -> Trace:
     """Run a program to its end by the compiled loop."""
-    prepare(mesh, program)
+    loop.template(loop.ends_of(mesh), program)
     rates = {} if pace is None else planned_rates(mesh, program, pace)
-    for c, rate in rates.items():
-        limit_rate(c.sock, rate)
+    for c in mesh.connections:
+        if pace is not None or c.most_rate == math.inf:
+            keep_to(c, rates.get(c, math.inf))
     plain = pace is None and started_at is None and not delays
     pacing = None if plain else pacing_of(program, pace, started_at, delays)
     if started_at is not None:
         time.sleep(max(0.0, started_at - time.monotonic()))
     run = loop.begin(mesh, program, inputs, outputs, pacing=pacing, **how)
-    while trace is not None and not run.wait(LOOK_S):
-        trace.arrived_s.update(run.arrived_s())
-    done = run.result()
-    for c in rates:
-        limit_rate(c.sock, math.inf)
     if trace is None:
-        return done
+        return run.result()
+    done = run.result(meanwhile=lambda: trace.arrived_s.update(run.arrived_s()), every_s=LOOK_S)
     vars(trace).update(vars(done))
     return trace

@@ -27,7 +27,7 @@ from .circuits import Circuits, Turn
 from .connect import Address, join, listen
 from .credentials import Credentials, Protection, random_secret
 from .execute import execute, prepare
-from .native import engine
+from .native import compiling, engine
 from .recorded import Trace, Wait, off_circuits, waits_of
 from .switches import Switch, TimedSwitch
 
@@ -118,6 +118,8 @@ def run_local(
         raise InputError("a plan that begins with given circuits finds others when it runs again", "plan")
     programs = lower(plan)
     _check_count(len(programs))
+    if os.environ.get("STRETTO_KERNELS") == "compiled" and not compiling.is_compiled() and engine.hold() is not None:
+        engine.let_go()  # which waits until it is compiled: no process of a run has time for that
     # one server process imports what all processes need, then forks each of them
     context = multiprocessing.get_context("forkserver")
     packages = [name for name in sys.modules if name.startswith("stretto.") and name.count(".") == 1]
@@ -293,8 +295,6 @@ def _work(
             # the switch must be let go also where another process's failure ends this one
             signal.signal(signal.SIGTERM, _exit)
             circuits = conditions["circuits"] = Circuits(plan.topology.planes, switch())
-        elif engine.is_compiled():
-            engine.hold()
         prepare(mesh, program)
         steps = program.steps
         inputs = content.inputs(plan, steps.held, program.node, seed)

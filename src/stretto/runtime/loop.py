@@ -18,7 +18,7 @@ from .congestion import look_again
 from .gate import Gate
 from .incoming import PATIENCE_S, Incoming
 from .mesh import Connection, Mesh
-from .pacing import Queue, limit_rate, planned_rates, raised
+from .pacing import Queue, keep_to, planned_rates, raised
 from .recorded import Trace
 from .sending import Sending
 from .watch import Watch
@@ -54,9 +54,9 @@ class Run:
         for c in self.connections:
             c.begin(Queue(program.plan.sharing == "fair") if c.lead is c else c.lead.outgoing)
             if self.pace is not None:
-                limit_rate(c.sock, rates.get(c.lead, math.inf))
+                keep_to(c, rates.get(c.lead, math.inf))
             elif c.most_rate == math.inf:
-                limit_rate(c.sock, math.inf)
+                keep_to(c, math.inf)
             elif c.lead is c:
                 self._limit_lanes(c, program.shares.get(c.peer, 0.0))
         self.sent_before = {c: sum(lane.sent_bytes for lane in c.lanes) for c in self.connections}
@@ -111,7 +111,7 @@ class Run:
         """
         for c in lead.lanes if share else ():
             c.now_rate = share * c.most_rate
-            limit_rate(c.sock, c.now_rate)
+            keep_to(c, c.now_rate)
             look_again(c.sock, c.now_rate)
 
     def _raise_limits(self) -> None:

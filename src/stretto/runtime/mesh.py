@@ -78,7 +78,7 @@ class Connection:
         heard_at: when the peer last sent anything, by the monotonic clock.
         low: the bytes that must have come before the selector tells.
         most_rate: bytes/s to which the kernel keeps the connection where the plan does not say; infinite for no limit.
-        now_rate: what the kernel keeps it to while it has a part of that.
+        now_rate: what lanes are kept to while they have a part of that. limit: what the kernel keeps it to now.
         most_unsent: the bytes that may wait in the kernel for their first transmission; 0 for the kernel's default.
         channel: what protects the bytes; None where nothing does, and ``sock`` is a plain socket.
         closed: why nothing more can be received; None while the connection is open. closed_by: the number of the
@@ -110,7 +110,7 @@ class Connection:
         self.read = memoryview(bytearray(READ_BYTES))
         self.at = self.end = 0
         self.low = 1
-        self.most_rate = self.now_rate = math.inf
+        self.most_rate = self.now_rate = self.limit = math.inf
         self.most_unsent = 0
         self.frame: Frame | None = None
         self.target = memoryview(b"")

@@ -59,6 +59,13 @@ def limit_rate(sock: Wire, rate: float) -> None:
         sock.setsockopt(socket.SOL_SOCKET, _MAX_PACING_RATE, struct.pack("Q", number))
 
 
+def keep_to(c: Connection, rate: float) -> None:
+    """Let the kernel send no faster than ``rate`` bytes/s on a connection; infinite for no limit."""
+    if rate != c.limit:
+        limit_rate(c.sock, rate)
+        c.limit = rate
+
+
 def lane_rate(rate: float, connections: int) -> float:
     """Bytes/s that each of several connections may send at which together carried ``rate``.
 

@@ -1,7 +1,8 @@
-"""Compile the loop in the background: ``python -m stretto.runtime.native.compiling``, at the lowest priority.
+"""The code of the loop, and how it is compiled in the background, at the lowest priority:
+``python -m stretto.runtime.native.compiling``.
 
-It takes half a minute of CPU, once on a machine, which nobody who trains should wait for. One such process of a machine
-compiles at a time; the others end.
+Compiling takes half a minute of CPU, once on a machine, which nobody who trains should wait for. One such process of a
+machine compiles at a time; the others end.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
+
+from ...kernels import at_speed, dispatcher, keeps, ready
+from . import kernel_engine, machine_code
 
 _STARTED: list[subprocess.Popen[bytes]] = []
 """The process that this one has started, if any."""
@@ -30,6 +34,27 @@ def start() -> None:
             env={**os.environ, "PYTHONPATH": path, "STRETTO_KERNELS": "compiled"}, start_new_session=True,
         )  # fmt: skip
         _STARTED.append(process)
+
+
+def is_compiled() -> bool:
+    """Whether the loop is compiled, and may be used."""
+    refused = not sys.platform.startswith("linux") or os.environ.get("STRETTO_KERNELS") == "python"
+    return not refused and (machine_code.load() is not None or ready(kernel_engine.serve, 0))
+
+
+def code(compiles: bool) -> machine_code.Serve | None:
+    """The loop from its file, or as Numba keeps it; None where it was never compiled, unless its first call may compile
+    it."""
+    serve = machine_code.load()
+    if serve is not None:
+        return serve
+    if ready(kernel_engine.serve, 0):
+        machine_code.keep(dispatcher(kernel_engine.serve))
+    elif not compiles:
+        if keeps(kernel_engine.serve):  # else each job would compile it for nobody
+            start()
+        return None
+    return at_speed(kernel_engine.serve, float("inf"))
 
 
 def main() -> None:

@@ -16,6 +16,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -23,7 +24,6 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from ...kernels import at_speed, dispatcher, keeps, ready
 from ...lower import Program
 from ...model.arrays import Int64
 from ...model.errors import PeerFailed
@@ -68,6 +68,8 @@ class Engine:
         HOLDING.epoll_ctl(self._poller.fileno(), 3, self._commands, (ctypes.c_uint8 * 16)(1))  # whose data is 0
         self.events = Events()
         self._stopped = False
+        self._clock: int | None = None
+        self._cpu_s = 0.0
         self.broken: BaseException | None = None
         self._ends: dict[int, Ends] = {}
         self._runs: dict[int, deque[Run]] = {}
@@ -84,8 +86,10 @@ class Engine:
     @property
     def cpu_s(self) -> float:
         """CPU seconds of the loop's thread so far."""
-        assert self._thread.ident is not None
-        return time.clock_gettime(time.pthread_getcpuclockid(self._thread.ident)) if self._thread.is_alive() else 0.0
+        if self._clock is not None:
+            with suppress(OSError):  # the thread has ended
+                self._cpu_s = time.clock_gettime(self._clock)
+        return self._cpu_s
 
     def adopt(
         self, mesh: Mesh, shared: Mapping[Connection, int] | None = None,
@@ -161,19 +165,10 @@ class Engine:
             runs[-1].wait()
 
     def begin(
-        self,
-        mesh: Mesh,
-        program: Program,
-        inputs: Mapping[int, Array],
-        outputs: Mapping[int, Array],
-        *,
-        sizes: Mapping[int, int] | NDArray[np.int64] | None,
-        dtype: Any,
-        reduce: Callable[..., Any],
-        timeout_s: float,
-        call: bytes,
-        pacing: Int64 | None = None,
-    ) -> Run:
+        self, mesh: Mesh, program: Program, inputs: Mapping[int, Array], outputs: Mapping[int, Array], *,
+        sizes: Mapping[int, int] | NDArray[np.int64] | None, dtype: Any, reduce: Callable[..., Any], timeout_s: float,
+        call: bytes, pacing: Int64 | None = None,
+    ) -> Run:  # fmt: skip
         """Begin a run after those of the same mesh that were begun before; arguments as of :func:`.execute`.
 
         Args:
@@ -195,7 +190,7 @@ class Engine:
         run.keep += [inputs, outputs, pacing]
         if pacing is not None:
             block[at.PACING // WORD] = address(pacing)
-            if pacing[at.PACED // WORD]:
+            if pacing[at.KEEPS_TIMES // WORD]:
                 column(block, at.S_WAITS, len(program.sends))[:] += 1  # also for its start
         kind = np.dtype(dtype)
         adds, adds_by = self.sums.of(reduce, kind)
@@ -273,6 +268,7 @@ class Engine:
     # --- the loop's thread --------------------------------------------------------------------------
 
     def _work(self) -> None:
+        self._clock = time.pthread_getcpuclockid(threading.get_ident())
         try:
             self._run()
         except BaseException as error:
@@ -354,8 +350,8 @@ def can_serve(mesh: Mesh) -> bool:
 
 
 def for_mesh(mesh: Mesh) -> Engine | None:
-    """The loop that shall run a mesh's programs: the one that serves it, or that of this process. Starting one for a
-    few programs does not pay, but ``STRETTO_KERNELS=compiled`` asks for it."""
+    """The loop that shall run a mesh's programs: the one that serves it, or that of this process. Starting one is for
+    who knows that it pays (:func:`..execute.prepare`), or for ``STRETTO_KERNELS=compiled``."""
     if not can_serve(mesh):
         return None
     served = mesh.server if isinstance(mesh.server, _Served) else None
@@ -380,34 +376,12 @@ def hold() -> Engine | None:
         return None
     with _LOCK:
         if running() is None:
-            serve = code(compiles=speed == "compiled")
+            serve = compiling.code(compiles=speed == "compiled")
             if serve is None:
                 return None
             _ENGINE, _USERS = Engine(serve), 0
         _USERS += 1
         return _ENGINE
-
-
-def is_compiled() -> bool:
-    """Whether the loop is compiled, and may be used."""
-    return (
-        sys.platform.startswith("linux") and os.environ.get("STRETTO_KERNELS") != "python" and bool(machine_code.load())
-    )
-
-
-def code(compiles: bool) -> machine_code.Serve | None:
-    """The loop from its file, or as Numba keeps it; None where it was never compiled, unless its first call may compile
-    it."""
-    serve = machine_code.load()
-    if serve is not None:
-        return serve
-    if ready(kernel_engine.serve, 0):
-        machine_code.keep(dispatcher(kernel_engine.serve))
-    elif not compiles:
-        if keeps(kernel_engine.serve):  # else each job would compile it for nobody
-            compiling.start()
-        return None
-    return at_speed(kernel_engine.serve, float("inf"))
 
 
 def let_go() -> None:

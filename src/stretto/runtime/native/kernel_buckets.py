@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from .kernel_layout import (
-    AHEAD_NS, C_NEXT, C_SEND, C_TURNS, LAST_READY, PACED, PACING, READY, STARTED_AT, S_PRIORITY, TAKES_TURNS, T_DUE,
-    T_RATE, T_START, column,
+    AHEAD_NS, C_NEXT, C_SEND, C_TURNS, KEEPS_TIMES, LAST_READY, PACING, READY, STARTED_AT, S_PRIORITY, TAKES_TURNS,
+    T_DUE, T_RATE, T_START, column,
 )  # fmt: skip
 from .machine import clock_ns, get, put
 
 
 def is_paced(run: int) -> bool:
     """Whether sends have starts and rates."""
-    return get(run + PACING) != 0 and get(get(run + PACING) + PACED) != 0
+    return get(run + PACING) != 0 and get(get(run + PACING) + KEEPS_TIMES) != 0
 
 
 def append(c: int, first: int, last: int, links: int, item: int) -> None:
@@ -81,12 +81,14 @@ def first_due(run: int, c: int) -> int:
 
 def choose_due(run: int, c: int) -> int:
     """The copy of a paced run that sends its next segment: of those that may, of the highest priority the one that is
-    most behind; -1 if none may."""
-    dues, now, best, priority, earliest = column(get(run + PACING), T_DUE), clock_ns(), -1, 0, 0
+    most behind, or, where the network decides, that has had fewest turns; -1 if none may."""
+    dues, now, best, priority, least = column(get(run + PACING), T_DUE), clock_ns(), -1, 0, 0
+    turns = get(run + TAKES_TURNS)
     copy = get(c + READY)
     while copy >= 0:
         its, due = get(column(run, S_PRIORITY) + 8 * get(column(run, C_SEND) + 8 * copy)), get(dues + 8 * copy)
-        if due <= now and (best < 0 or its > priority or (its == priority and due < earliest)):
-            best, priority, earliest = copy, its, due
+        order = get(column(run, C_TURNS) + 8 * copy) if turns and due == 0 else due
+        if due <= now and (best < 0 or its > priority or (its == priority and order < least)):
+            best, priority, least = copy, its, order
         copy = get(column(run, C_NEXT) + 8 * copy)
     return best

@@ -311,6 +311,8 @@ def look_after(engine: int, now: int) -> None:
         put(engine + LOOK_AT, min(get(engine + LOOK_AT), get(group + DONE_AT)))
         run = get(group + CURRENT)
         if run and get(group + FAILED) == 0:
+            if get(run + PACING):
+                keep_pace(engine, run, group, now)
             if now >= get(run + PING_AT):
                 ping(engine, group, run)
                 end = end_of_silence(engine, group, run, now)
@@ -323,8 +325,6 @@ def look_after(engine: int, now: int) -> None:
                 if now - get(run + HEARD_RUN_AT) >= PATIENCE_NS:
                     unpark_one(group)
                 put(engine + LOOK_AT, min(get(engine + LOOK_AT), now + PATIENCE_NS))
-            if get(run + PACING):
-                keep_pace(engine, run, group, now)
             put(engine + LOOK_AT, min(get(engine + LOOK_AT), get(run + PING_AT), get(run + OVER_AT)))
         group = get(group + NEXT_GROUP)
 

@@ -113,13 +113,13 @@ their distance in bytes from the beginning of the run. ``R_WAKES`` and other col
 in ``_OF`` say where the lists of each begin, and where the last one ends. R_STATE: 0, 1 once bytes are here, 2 when
 the row has arrived. R_VERSION: the version to which a row is added while it comes, or -1. R_DRY_AT, R_DRY_BYTES: when
 all bytes of a row that had come were first read while more were to come, and how many that were. PACING: the record of
-when what may happen, or 0."""
+when transfers may go, or 0."""
 
 RUNNING, ENDED_WELL, ENDED_BADLY = range(3)
 
-# --- when what may happen in a run ----------------------------------------------------------------
+# --- when each transfer of a run may go, and how late each arrives --------------------------------
 (
-    ORIGIN, PACED, AHEAD_NS, NEXT_START, LATE_COUNT,
+    ORIGIN, KEEPS_TIMES, AHEAD_NS, NEXT_START, LATE_COUNT,
     # columns of sends
     T_ORDER, T_START, T_RATE, T_SEGMENT,
     # of copies
@@ -128,12 +128,12 @@ RUNNING, ENDED_WELL, ENDED_BADLY = range(3)
     T_DELAY, T_LATE, T_LATE_AT,
     PACING_WORDS,
 ) = range(0, 8 * 14, 8)  # fmt: skip
-"""ORIGIN: the moment of the plan's time 0, or 0 for when the run begins. PACED: whether sends have starts and rates;
-else arrivals alone are late. AHEAD_NS: how long before its start the bucket of a send begins to fill, or -1 if it
-begins when the send does. T_ORDER: sends by their starts, of which NEXT_START is the next. T_START: when each starts.
-T_RATE: bytes/s, or 0 if the network decides. T_SEGMENT: bytes that go at once. T_DUE: when the next segment of a copy
-may go. T_DELAY: by how much the arrival of a row is late; T_LATE, T_LATE_AT: a heap of those that are, and until when,
-LATE_COUNT of them. All times are nanoseconds."""
+"""ORIGIN: the moment of the plan's time 0, or 0 for when the run begins. KEEPS_TIMES: whether sends have starts and
+rates; else arrivals alone are late. AHEAD_NS: how long before its start the bucket of a send begins to fill, or -1 if
+it begins when the send does. T_ORDER: sends by their starts, of which NEXT_START is the next. T_START: when each
+starts. T_RATE: bytes/s, or 0 if the network decides. T_SEGMENT: bytes that go at once. T_DUE: when the next segment of
+a copy may go. T_DELAY: by how much the arrival of a row is late; T_LATE, T_LATE_AT: a heap of those that are, and until
+when, LATE_COUNT of them. All times are nanoseconds."""
 
 
 def column(run: int, which: int) -> int:

@@ -1,12 +1,12 @@
-"""When what may happen in a run that keeps the starts and rates of its plan, or whose arrivals are late, in compiled
-code: what :mod:`stretto.runtime.pacing` does, by the same rules."""
+"""A run that keeps the starts and rates of its plan, or whose arrivals are late, in compiled code: what
+:mod:`stretto.runtime.pacing` does, by the same rules."""
 
 from __future__ import annotations
 
 from .kernel_buckets import first_due
 from .kernel_layout import (
-    CONNECTION_COUNT, CONNECTIONS, LATE_COUNT, LOOK_AT, NEXT_START, PACED, PACING, READY, R_CONNECTION, STARTED_AT,
-    START_COUNT, S_WAITS, T_DELAY, T_LATE, T_LATE_AT, T_ORDER, T_START, column,
+    CONNECTION_COUNT, CONNECTIONS, LATE_COUNT, LOOK_AT, KEEPS_TIMES, NEXT_START, PACING, READY, R_CONNECTION,
+    STARTED_AT, START_COUNT, S_WAITS, T_DELAY, T_LATE, T_LATE_AT, T_ORDER, T_START, column,
 )  # fmt: skip
 from .kernel_rows import arrived
 from .kernel_sending import activate, ready
@@ -21,7 +21,7 @@ def keep_pace(engine: int, run: int, group: int, now: int) -> None:
         arrived(engine, run, get(column(run, R_CONNECTION) + 8 * receive), receive)
     if get(pacing + LATE_COUNT):
         put(engine + LOOK_AT, min(get(engine + LOOK_AT), get(column(pacing, T_LATE_AT))))
-    if get(pacing + PACED) == 0:
+    if get(pacing + KEEPS_TIMES) == 0:
         return
     while get(pacing + NEXT_START) < get(run + START_COUNT):
         index = get(column(pacing, T_ORDER) + 8 * get(pacing + NEXT_START))

@@ -1,4 +1,5 @@
-"""When what may happen in a run, as a record of the compiled loop (:mod:`.kernel_layout`)."""
+"""When each transfer of a run may go, and how late each arrives, as a record of the compiled loop
+(:mod:`.kernel_layout`)."""
 
 from __future__ import annotations
 
@@ -16,11 +17,11 @@ from . import kernel_layout as at
 from .records import WORD, words
 
 NANOSECONDS = 1e9
+MOST = 1 << 62
+"""A number that stands for what is longer than any run, or faster than any link."""
 
 
-def pacing_of(
-    program: Program, pace: float | None, started_at: float | None, delays: Mapping[int, float]
-) -> Int64:  # fmt: skip
+def pacing_of(program: Program, pace: float | None, started_at: float | None, delays: Mapping[int, float]) -> Int64:
     """The record; arguments as of :func:`..execute.execute`."""
     sends, receives = program.sends, program.receives
     start_s = sends.start_s * (pace or 0.0)
@@ -38,10 +39,10 @@ def pacing_of(
     }
     header = words(at.PACING_WORDS // WORD)
     header[at.ORIGIN // WORD] = 0 if started_at is None else int(started_at * NANOSECONDS)
-    header[at.PACED // WORD] = pace is not None
+    header[at.KEEPS_TIMES // WORD] = pace is not None
     header[at.AHEAD_NS // WORD] = AHEAD_S * NANOSECONDS if program.plan.sharing == "timed" else -1
     used = len(header)
     for which, values in columns.items():
         header[which // WORD] = used * WORD
         used += len(values)
-    return np.concatenate([header, *(values.astype(np.int64) for values in columns.values())])
+    return np.concatenate([header, *(np.minimum(values, MOST).astype(np.int64) for values in columns.values())])

@@ -123,11 +123,19 @@ class Run:
         node = next((node for node, name in names.items() if name == peer), self.ends.mesh.node)
         return transfer_of(self.program, self.block, node)
 
-    def result(self, traced: bool = True) -> Trace:
-        """Wait for the end; what the run did (nothing if it need not be told), or its failure as an exception."""
+    def result(
+        self, traced: bool = True, meanwhile: Callable[[], None] | None = None, every_s: float | None = None
+    ) -> Trace:
+        """Wait for the end; what the run did (nothing if it need not be told), or its failure as an exception.
+
+        Args:
+            meanwhile: called every ``every_s`` seconds until then.
+        """
         mesh = self.ends.mesh
         try:
-            self.wait()
+            while not self.wait(every_s):
+                if meanwhile is not None:
+                    meanwhile()
         except BaseException:
             mesh.abort(PeerFailed(mesh.name(mesh.node), "it was interrupted"), mesh.node)
             raise
