@@ -233,7 +233,7 @@ def _plan(subject: str, request: Request, message_s: float, as_json: bool) -> Pl
     plan = face.plan(
         workload, of_topology(served(net, message_s)), planner=request.planner, seed=request.seed,
         effort=request.effort, time_limit=request.time_limit, options=given_options(request.option),
-        several_chunks=False, progress=show_progress,  # which costs Python's loop as much as it saves
+        several_chunks=False, progress=show_progress,  # which cost Python's loop as much as they save
     )  # fmt: skip
     accept(plan, as_json)
     return plan
