@@ -5,7 +5,7 @@ chunks, and the same bytes. Microseconds of a message, the median of several run
 with plain and with authenticated frames (codes). The last column is what a further chunk adds, by the two before it.
 
 Second table (root): AllToAll and AllGather on small emulated rings, planned for what a message costs these processes:
-by ``auto``, and by ``auto`` that puts nothing together. Measured times are the mean of several runs in a row, of which
+by ``auto``, with messages of several chunks and without. Measured times are the mean of several runs in a row, of which
 the table has the median, the least and the most; beside them the simulator's time.
 
 Prints two tables, writes benchmarks/out/message_chunks.json.
@@ -28,7 +28,6 @@ from stretto.model.demand import alltoallv
 from stretto.model.messages import message_count
 from stretto.model.plan import Plan, make_plan
 from stretto.planners import run_planner
-from stretto.planners.auto import planner
 from stretto.runtime.cost import as_run, costed
 from stretto.runtime.credentials import Credentials, Protection, random_secret
 from stretto.runtime.local import run_local
@@ -90,9 +89,8 @@ def promises(repeats: int) -> Iterator[dict]:
     for kind, ranks, size in CASES:
         net = costed(load_topology(f"ring:{ranks}?bandwidth=20MB/s&latency=0us"))
         work = Workload((make_collective(kind, net, size),))
-        with mock.patch.object(planner, "collected", return_value=None):
-            without = run_planner("auto", net, work)
-        for name, plan in (("several chunks", run_planner("auto", net, work)), ("one chunk", without)):
+        for name, several in (("several chunks", True), ("one chunk", False)):
+            plan = run_planner("auto", net, work, effort="normal", several_chunks=several)
             measured_s = []
             for _ in range(repeats):
                 with built(net) as places:

@@ -73,7 +73,7 @@ def plan_all(requests: tuple[tuple[str, ...], ...], tell: Callable[[], None] = l
     from ..formats import exporters
     from ..lower import lower, rounds_of
     from ..model.changes import make_changes
-    from ..runtime.native.engine import hold, let_go
+    from ..runtime.native.compiling import compile_here
     from .work import given_options
 
     for planner, collectives, spec, *options in requests:
@@ -98,8 +98,7 @@ def plan_all(requests: tuple[tuple[str, ...], ...], tell: Callable[[], None] = l
             with suppress(Unsupported), TemporaryDirectory() as folder:
                 exporters()[name].write(plan.simulate(), f"{folder}/plan")
     tell()
-    if hold() is not None:  # the loop of process groups is compiled when it starts
-        let_go()
+    compile_here()
     for spec, library in ORDERS:
         face.order(spec, library, "allreduce", "1MB")
 

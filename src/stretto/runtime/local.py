@@ -27,7 +27,7 @@ from .circuits import Circuits, Turn
 from .connect import Address, join, listen
 from .credentials import Credentials, Protection, random_secret
 from .execute import execute, prepare
-from .native import compiling, engine
+from .native import compiling
 from .recorded import Trace, Wait, off_circuits, waits_of
 from .switches import Switch, TimedSwitch
 
@@ -118,8 +118,8 @@ def run_local(
         raise InputError("a plan that begins with given circuits finds others when it runs again", "plan")
     programs = lower(plan)
     _check_count(len(programs))
-    if os.environ.get("STRETTO_KERNELS") == "compiled" and not compiling.is_compiled() and engine.hold() is not None:
-        engine.let_go()  # which waits until it is compiled: no process of a run has time for that
+    if os.environ.get("STRETTO_KERNELS") == "compiled" and not compiling.is_compiled():
+        compiling.compile_here()  # no process of a run has time for that
     # one server process imports what all processes need, then forks each of them
     context = multiprocessing.get_context("forkserver")
     packages = [name for name in sys.modules if name.startswith("stretto.") and name.count(".") == 1]

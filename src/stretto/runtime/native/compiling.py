@@ -37,9 +37,9 @@ def start() -> None:
 
 
 def is_compiled() -> bool:
-    """Whether the loop is compiled, and may be used."""
+    """Whether the loop is compiled, in a file that is soon loaded, and may be used."""
     refused = not sys.platform.startswith("linux") or os.environ.get("STRETTO_KERNELS") == "python"
-    return not refused and (machine_code.load() is not None or ready(kernel_engine.serve, 0))
+    return not refused and machine_code.load() is not None
 
 
 def code(compiles: bool) -> machine_code.Serve | None:
@@ -57,6 +57,16 @@ def code(compiles: bool) -> machine_code.Serve | None:
     return at_speed(kernel_engine.serve, float("inf"))
 
 
+def compile_here() -> None:
+    """Compile the loop in this process, if its file is missing, and write the file. Numba compiles only with
+    ``STRETTO_KERNELS=compiled``."""
+    from .engine import hold, let_go
+
+    if hold() is not None:
+        let_go()  # which waits until it is compiled
+        code(compiles=False)
+
+
 def main() -> None:
     """Compile the loop, unless another process does."""
     with suppress(OSError):
@@ -66,10 +76,7 @@ def main() -> None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             return
-        from .engine import hold, let_go
-
-        if hold() is not None:
-            let_go()
+        compile_here()
 
 
 if __name__ == "__main__":
