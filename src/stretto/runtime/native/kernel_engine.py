@@ -26,16 +26,8 @@ from .kernel_reading import go_on, look, read, resume
 from .kernel_rows import closing, fail, is_awaited, is_pending, needs
 from .kernel_queue import HEADER_BYTES, PING, STREAM_BYTES, has_room, queue_header
 from .kernel_sending import (
-    EARLY_BYTES,
-    READABLE,
-    SEGMENT_BYTES,
-    activate,
-    activate_wire,
-    ready,
-    register,
-    say_done,
-    write,
-)
+    EARLY_BYTES, READABLE, SEGMENT_BYTES, activate, activate_wire, ready, register, say_done, write,
+)  # fmt: skip
 from .machine import EVENT_BYTES, EVENT_DATA, clock_ns, get, give, move, pause, put, take, wait
 
 NEVER = 1 << 62
