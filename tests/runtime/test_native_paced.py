@@ -26,7 +26,9 @@ from stretto.model.errors import PeerFailed
 from stretto.model.plan import Plan, make_plan
 from stretto.planners import run_planner
 from stretto.runtime import content
+from stretto.runtime import execute as running
 from stretto.runtime.execute import execute
+from stretto.runtime.local import Place, run_local
 from stretto.runtime.loop import Run
 from stretto.runtime.native import engine, kernel_pacing
 from stretto.runtime.native import kernel_layout as at
@@ -148,7 +150,45 @@ def test_one_that_is_interrupted_tells_its_peers(threads, monkeypatch):
     one(0)
     one_of_two.join(10)
     made.close()
-    assert not one_of_two.is_alive() and len(failures) == 2 and made.meshes[0].failure is not None
+    assert not one_of_two.is_alive() and made.meshes[0].failure is not None
+    assert [type(failure) for failure in failures] == [KeyboardInterrupt, PeerFailed]
+    assert "interrupted" in str(failures[1])
+
+
+def test_arrivals_are_told_while_a_program_runs(threads, monkeypatch):
+    monkeypatch.setattr(running, "LOOK_S", 0.02)
+    plan, trace, seen = two_of(1000, [0.0, 0.5], [0.001, 0.501]), Trace(), []
+    program, meshes = lower(plan), threads.meshes
+
+    def look() -> None:
+        while len(seen) < 2:
+            if len(trace.arrived_s) > len(seen):
+                seen.append(time.monotonic())
+            time.sleep(0.01)
+
+    def one(v: int) -> Trace:
+        outputs = content.outputs(plan, program[v].steps.wanted)
+        inputs = content.inputs(plan, program[v].steps.held, v)
+        return execute(meshes[v], program[v], inputs, outputs, pace=1.0, trace=trace if v else Trace())
+
+    looking, first = threading.Thread(target=look, daemon=True), threading.Thread(target=one, args=(0,))
+    looking.start()
+    first.start()
+    assert one(1) is trace and sorted(trace.arrived_s) == [0, 1] and trace.gone_s == {}
+    first.join()
+    looking.join(10)
+    assert seen[1] - seen[0] > 0.2
+
+
+def test_processes_run_plans_by_the_compiled_loop(threads):
+    plan = two_of(1000, [0.0], [0.001])
+    for pace in (1.0, None):
+        places = {v: Place(enter=refuse_python, argument=None) for v in range(2)}
+        assert run_local(plan, pace=pace, places=places, delays={0: 0.01}).wrong == []
+
+
+def refuse_python(_: None) -> None:
+    Run.loop = not_here
 
 
 def limit_of(sock) -> int:
