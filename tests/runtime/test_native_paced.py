@@ -30,7 +30,7 @@ from stretto.runtime import execute as running
 from stretto.runtime.execute import execute
 from stretto.runtime.local import Place, run_local
 from stretto.runtime.loop import Run
-from stretto.runtime.native import engine, kernel_pacing
+from stretto.runtime.native import compiling, engine, kernel_pacing
 from stretto.runtime.native import kernel_layout as at
 from stretto.runtime.native import runs as native_runs
 from stretto.runtime.native.paced import pacing_of
@@ -49,6 +49,7 @@ MAX_PACING_RATE, UNLIMITED = 47, (1 << 64) - 1
 def threads():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("STRETTO_KERNELS", "compiled")
+        compiling.compile_here()
         assert engine.hold() is not None
         patch.setattr(Run, "loop", not_here)
         made = Threads(12, subflows=2)
@@ -180,7 +181,8 @@ def test_arrivals_are_told_while_a_program_runs(threads, monkeypatch):
     assert seen[1] - seen[0] > 0.2
 
 
-def test_processes_run_plans_by_the_compiled_loop(threads):
+def test_processes_run_plans_by_the_compiled_loop(threads, monkeypatch):
+    monkeypatch.setenv("STRETTO_KERNELS", "auto")
     plan = two_of(1000, [0.0], [0.001])
     for pace in (1.0, None):
         places = {v: Place(enter=refuse_python, argument=None) for v in range(2)}
