@@ -6,8 +6,9 @@ network namespaces (root), and over loopback in a chain, where each waits for th
 its bytes is what a message takes more than at the link's bandwidth; loopback's is that of the largest messages.
 
 Prints a table, the CPU time of a message as a line over its size, and ``message_s``: what a message of at most 4 KB
-takes in a chain, the median. ``stretto.model.targets.MESSAGE_S`` is this, rounded. A second table has what is sent at
-once over 125 MB/s, alone and beside ``--busy`` busy loops. Writes benchmarks/out/executor.json.
+takes in a chain, the median. ``stretto.model.targets.MESSAGE_S`` lies between this and what the loop in Python takes
+(``STRETTO_KERNELS=python``). A second table has what is sent at once over 125 MB/s, alone and beside ``--busy`` busy
+loops. Writes benchmarks/out/executor.json.
 """
 
 from __future__ import annotations

@@ -14,8 +14,9 @@ from .plan import SHARING
 from .units import format_time
 
 MESSAGE_S = 50e-6
-"""Seconds that a message keeps a link busy besides its bytes when processes send it: what ``benchmarks/executor.py``
-prints. With twice as much, plans are cut about 1.4 times as coarsely."""
+"""Seconds that a message keeps a link busy besides its bytes when processes send it: between what the compiled loop
+takes and what Python's does (``benchmarks/executor.py``). With twice as much, plans are cut about 1.4 times as
+coarsely."""
 
 LATE_SHARE = 0.02
 """Of processes that send over sockets. With 0, sums that cross wait for what crosses before them, for 1 % on paper:

@@ -25,8 +25,9 @@ leaves out 10 % for nothing."""
 
 CHUNK_SHARE = 0.01
 """What a further chunk of a message costs a host, as a share of what a message costs: at most 0.6 of 50 us in the
-compiled loop (benchmarks/message_chunks.py). Completions do not count it. For Python's loop, in which a chunk takes 3
-to 5 us, and which serves where the other one is not compiled, ``stretto run`` asks for a message for each chunk."""
+compiled loop (benchmarks/message_chunks.py). Completions do not count it. For Python's loop, in which a chunk costs a
+seventh of a message, and which serves where the other one is not compiled, ``stretto run`` asks for a message for each
+chunk."""
 
 CHAIN_STEPS = 10.0
 """Steps of a kernel's inner loop for each transfer whose chains are followed."""
