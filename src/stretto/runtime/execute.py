@@ -136,7 +136,7 @@ def _compiled(
     trace: Trace | None,
 ) -> Trace:
     """Run a program to its end by the compiled loop."""
-    loop.template(loop.ends_of(mesh), program)
+    loop.template(loop.ends_of(mesh), program)  # all that takes time is done before the start
     rates = {} if pace is None else planned_rates(mesh, program, pace)
     for c in mesh.connections:
         if pace is not None or c.most_rate == math.inf:
