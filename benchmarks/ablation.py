@@ -1,8 +1,9 @@
 """What does each part of the default planner earn? Its plans without the part, over its plans with it.
 
-python benchmarks/ablation.py [PART ...] [-n 1] [--seed 0] [--sample 5] [-s 64KB,64MB] [-c allreduce] [--effort normal]
+python benchmarks/ablation.py [PART ...] [--together] [-n 1] [--seed 0] [--sample 5] [-s 64KB,64MB] [--effort normal]
 
-Each part is switched off in turn. A row gives the geometric mean of completion without the part over completion with
+Each part is switched off in turn; with --together all are, and then each is put back in turn, since parts may make up
+for each other. A row gives the geometric mean of completion without the part over completion with
 it, on the grid's networks and on held-out ones (benchmarks/heldout_networks.py, -n of each kind), and the cell that
 loses most; the JSON file also has how many cells end later or sooner by more than 0.3 %. Work is counted, so nothing
 depends on the machine or its load. A cell in which a part is never called is not planned again without it.
@@ -106,6 +107,7 @@ def main() -> None:
     parser.add_argument(
         "-t", "--topologies", nargs="*", help="networks to use instead, as benchmarks/heldout.py names them"
     )
+    parser.add_argument("--together", action="store_true", help="switch all parts off, and put each back in turn")
     add_cells(parser)
     given = parser.parse_args()
     names = given.topologies or [*TOPOLOGIES, *drawn(given.networks, given.seed)]
@@ -119,15 +121,24 @@ def main() -> None:
             used[cell] |= {f"auto: {answer['planner']}" for answer in plan.meta["tried"]}
     rows = []
     print(f"{len(base)} cells:\n\n| without | mean | worst |\n|---|---|---|", flush=True)
-    for part in given.parts:
-        with without(part):
-            plans = {cell: planned(cell, given.effort) for cell in base if part in used[cell]}
+    for what, parts in together(given.parts) if given.together else zip(given.parts, zip(given.parts)):
+        with ExitStack() as stack:
+            for part in parts:
+                stack.enter_context(without(part))
+            plans = {cell: planned(cell, given.effort) for cell in base if not used[cell].isdisjoint(parts)}
         ends = {cell: math.inf if plan is None else completion_s(plan) for cell, plan in plans.items()}
-        rows.append(row(part, base, base | ends))
+        rows.append(row(what, base, base | ends))
         print(shown(rows[-1]), flush=True)
     out = Path(__file__).parent / "out"
     out.mkdir(exist_ok=True)
     (out / "ablation.json").write_text(json.dumps(rows, indent=1))
+
+
+def together(parts: Sequence[str]) -> Iterator[tuple[str, Sequence[str]]]:
+    """What is switched off in each row: all parts, then all but one."""
+    yield f"all {len(parts)} together", parts
+    for back in parts:
+        yield f"all but {back}", [part for part in parts if part != back]
 
 
 @contextmanager
