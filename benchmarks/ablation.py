@@ -52,7 +52,6 @@ PARTS: dict[str, tuple[str, Any]] = {
     "greedy: tries of few parts": (f"{GREEDY}.planner.TRIES_OF_FEW_PARTS", 6),
     "forest: priced trees": (f"{FOREST}.planner._grown_forests", lambda *a: []),
     "forest: trees for numbers of parts": (f"{FOREST}.planner._choices_by_parts", lambda *a: []),
-    "forest: shares by how soon pipelines fill": (f"{FOREST}.latency.FILLINGS", 0),
     "forest: meeting trees": (f"{FOREST}.candidates._meeting_forests", lambda *a: []),
     "forest: meeting trees by windows": (f"{FOREST}.candidates.shares_by_windows", lambda *a: None),
     "forest: shares by windows": (f"{FOREST}.latency.Pool.by_windows", lambda *a: []),
@@ -60,7 +59,6 @@ PARTS: dict[str, tuple[str, Any]] = {
     "forest: unequal roots": (f"{FOREST}.candidates.tree_rates_within", lambda *a: None),
     "forest: relays": (f"{FOREST}.candidates.find_relays", lambda net, ranks: np.zeros(net.node_count, dtype=bool)),
     "forest: choice by estimates": (f"{FOREST}.planner.most_promising", lambda net, c, forests, budget: forests),
-    "forest: fewer trees": (f"{FOREST}.filling._of_fewer_trees", lambda *a: iter(())),
     "forest: parts equal in time": (
         f"{FOREST}.filling.Filling.weights", property(lambda self: self.share / self.share.mean())
     ),

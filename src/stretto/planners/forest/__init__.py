@@ -7,7 +7,7 @@ the edges of these trees are routes through switches. The flow:
 1. ``candidates`` makes the first forests of a collective: ``rates`` gives whole numbers of trees, ``split`` leaves a
    network of ranks alone, ``pack`` packs batches of equal trees into it, and edges get their routes back.
 2. ``division`` keeps the largest trees; ``latency`` adds forests where latency counts beside bandwidth; ``filling``
-   estimates which of all these, and of their largest trees, end soonest.
+   estimates which of all these end soonest.
 3. ``refinement`` compares forests by coarse plans and cuts the best one finer, while that gains and the effort allows;
    where trees are deep it adds a ``priced`` forest. Where messages cost ``parts`` chooses, of forests for numbers of
    parts. Each plan is made by ``lowering``.

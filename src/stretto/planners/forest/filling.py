@@ -8,7 +8,6 @@ that are equal in the time that they take to its root and out again, not in byte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -22,7 +21,6 @@ from ...schedule.cutting import messages_cost, powers_up_to
 from ...schedule.effort import Budget
 from ...schedule.scheduling_problem import route_numbers
 from ...schedule.trees import Trees, sums_to_root
-from .division import divide_data, largest
 from .forest import Forest
 from .windows import LinkUses
 
@@ -66,19 +64,17 @@ class Hops:
         numbers = np.split(self.number, [int((self.forest.up.toward >= 0).sum())])
         return list(zip((self.forest.up, self.forest.down), numbers, strict=True))
 
-    def seconds_per_byte(self, topology: Topology, share: Float64, least: float = 0.0) -> Float64:
+    def seconds_per_byte(self, topology: Topology, share: Float64) -> Float64:
         """float64[edges], how long a byte takes over each edge, where routes have their shares of links.
 
         Args:
             share: float64[trees], what each carries of all data.
-            least: what a route carries at least, as a share of the median of those that carry anything.
         """
         links, owners = self.routes.values, self.routes.owners
         load = np.bincount(links, share[self.tree][owners], topology.link_count)
         carried = np.bincount(self.number, share[self.tree])
-        lacking = np.maximum(least * np.median(carried[carried > 0]) - carried, 0.0)
-        busy = (load[links] + lacking[self.number][owners]) / topology.bandwidth[links]
-        seconds: Float64 = self.routes.reduced(np.maximum, busy) / (carried + lacking)[self.number]
+        busy = load[links] / topology.bandwidth[links]
+        seconds: Float64 = self.routes.reduced(np.maximum, busy) / carried[self.number]
         return seconds
 
     def paces(self, seconds: Float64) -> Float64:
@@ -176,44 +172,17 @@ def _over_links(way: Trees, number: Int64, count: int) -> Trees:
 
 
 def most_promising(topology: Topology, c: Collective, forests: list[Forest], budget: Budget) -> list[Forest]:
-    """Of these forests and of their largest trees those that may end soonest, in the order of their estimates.
+    """Of these forests those that may end soonest, in the order of their estimates; all of them where messages cost.
 
     Args:
         budget: with costs for "estimate" and "transfer".
     """
+    if messages_cost(topology):
+        return forests
     transfers = min(TRANSFER_COUNTS[-1], budget.units("transfer"))
-
-    def estimated_s(forest: Forest) -> float:
-        budget.spend(estimate=len(forest.uses[0]))
-        return Filling.of(topology, forest).estimated_s(c, transfers)
-
-    ends_s = [(estimated_s(forest), forest) for forest in forests]
-    for end_s, forest in ends_s[: len(forests)]:
-        ends_s += _of_fewer_trees(topology, c, forest, end_s, estimated_s)
+    budget.spend(estimate=sum(len(forest.uses[0]) for forest in forests))
+    ends_s = [(Filling.of(topology, forest).estimated_s(c, transfers), forest) for forest in forests]
     # forests that end together are mostly the same trees
     different = {round(end_s / ends_s[0][0], 6): forest for end_s, forest in reversed(ends_s)}
     order = sorted(different)
-    if messages_cost(topology):
-        return [*forests, *(different[end] for end in order[:1] if different[end] not in forests)]
     return [different[end] for end in order[:MOST_COMPARED] if end <= WITHIN * order[0]]
-
-
-def _of_fewer_trees(
-    topology: Topology, c: Collective, forest: Forest, end_s: float, estimated_s: Callable[[Forest], float]
-) -> Iterator[tuple[float, Forest]]:
-    """Forests of ever fewer of the largest trees that end sooner, one after the other; with their estimates.
-
-    Args:
-        end_s: the estimate of the forest itself.
-    """
-    free, best_s = c.traits.reduces_to_all, end_s
-    root_share = None if free else forest.root_share
-    while (most := len(forest.share) // (1 if free else len(forest.root_share))) > 1:
-        groups = [0] * len(forest.share) if free else forest.up.root.tolist()
-        kept = np.array(largest(forest.share, groups, (most + 1) // 2))
-        forest = divide_data(topology, forest.take(kept), root_share)
-        if (end_s := estimated_s(forest)) > WITHIN * best_s:
-            break
-        if end_s < best_s:
-            best_s = end_s
-            yield end_s, forest

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import inf
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -24,7 +25,7 @@ from ...model.variants import seen_by
 from ...schedule.cutting import powers_up_to
 from ...schedule.effort import Budget
 from .division import SHARE_UNITS, divide_data, fastest_rates, largest
-from .filling import Filling, Hops
+from .filling import Filling
 from .forest import Forest
 from .priced import priced_trees, pricing_work, trees_at
 from .windows import LinkUses, Shares, counts_by_windows
@@ -40,11 +41,9 @@ or one for each root. ``GROWN_SHARE``: share of the effort which more than the f
 MOST_USES = 200_000
 """Largest number of uses of a link by a tree, added up over all trees that are grown, about."""
 
-DEEPER, FILLINGS, LEAST_WORTH, LEAST_CARRIED = 1.17, 1, 1e-3, 0.5
-"""``DEEPER``: times by which the slowest trees that stay take less than the slowest before. ``FILLINGS``: linear
-programs with the time in which pipelines fill by the last solution. ``LEAST_WORTH``: what the rate of a late tree
-counts, at least. ``LEAST_CARRIED``: what a route that carries nothing would carry, as a share of the median of others,
-while pipelines are looked at."""
+DEEPER, LEAST_WORTH = 1.17, 1e-3
+"""``DEEPER``: times by which the slowest trees that stay take less than the slowest before. ``LEAST_WORTH``: what the
+rate of a late tree counts, at least."""
 
 LENGTHS = 0.03, 0.3, 3.0
 """What length costs where trees are grown by the prices of a linear program. The prices of all links together are 1;
@@ -130,28 +129,27 @@ class Pool:
         and where routes have shares of their links.
 
         A linear program weighs the busiest link against how long trees take. While that gains, the trees that take
-        longest are left out. Shares of links depend on how much each route carries, which is taken from the last
-        solution. What few routes carry they carry in many parts, and their pipelines fill soon.
+        longest are left out.
 
         Args:
             budget: with a cost for "rates", of a use of a link by a tree.
         """
         c, part_bytes = self.collective, self.collective.size_bytes / parts
-        net, hops = seen_by(self.topology, part_bytes), Hops.of(self.trees)
-        through_s, latency_s = (LinkUses.of(net, self.trees, size).through_s for size in (part_bytes, 0.0))
+        net = seen_by(self.topology, part_bytes)
+        through_s = LinkUses.of(net, self.trees, part_bytes).through_s
         every, choices = np.arange(len(self.trees.share)), list[tuple[Choice, Float64]]()
 
-        def solve(late_s: Float64, rows: Int64, within_s: float) -> float:
-            share = self._soonest(net, late_s / within_s, rows, parts, budget)
+        def solve(rows: Int64, within_s: float) -> float:
+            share = self._soonest(net, through_s / within_s, rows, parts, budget)
             amounts = np.where(share > 0, np.ceil(share * SHARE_UNITS), 0).astype(np.int64)
             forest = self.trees.divided(amounts.tolist(), self.root_share)
             busy_s = forest.seconds_per_byte(net) * c.size_bytes
             alone_s = busy_s + float(through_s[share > 0].max())
             shared_s = Filling.of(self.topology, forest).cut_s(c, max(parts / len(forest.share), 1.0))
             choices.append((Choice(alone_s, shared_s, parts, forest), share))
-            return float(busy_s + late_s @ share)
+            return float(busy_s + through_s @ share)
 
-        within_s, rows, last_s = solve(through_s, every, inf), every, inf
+        within_s, rows, last_s = solve(every, inf), every, inf
         while choices[-1][0].end_s < last_s and not budget.exhausted:
             last_s = choices[-1][0].end_s
             limit_s = max(float(through_s[choices[-1][1] > 0].max()) / DEEPER, self._least_depth_s(through_s))
@@ -159,14 +157,9 @@ class Pool:
             if len(fewer) == len(rows):
                 break
             rows = fewer
-            within_s = min(within_s, solve(through_s, rows, within_s))
-        alone, share = min(choices, key=lambda solved: solved[0].end_s)
-        forest = alone.forest
-        for _ in range(0 if budget.exhausted else FILLINGS):
-            late_s = latency_s + part_bytes * hops.paces(hops.seconds_per_byte(net, share, LEAST_CARRIED))
-            solve(late_s, every, float(forest.seconds_per_byte(net) * c.size_bytes + late_s @ share))
-            forest, share = choices[-1][0].forest, choices[-1][1]
-        shared = min((choice for choice, _ in choices), key=lambda choice: choice.shared_s)
+            within_s = min(within_s, solve(rows, within_s))
+        found = [choice for choice, _ in choices]
+        alone, shared = (min(found, key=key) for key in (attrgetter("end_s"), attrgetter("shared_s")))
         return [alone] if shared is alone else [alone, shared]
 
     def by_windows(self, parts: float, end_s: float, budget: Budget) -> list[Forest]:
