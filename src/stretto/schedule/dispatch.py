@@ -169,23 +169,6 @@ def dispatch_by_deadlines(plan: Plan, sums_s: Float64, copies_s: float, budget: 
     return settled(plan, start, seconds)
 
 
-def justify(plan: Plan, budget: Budget | None = None) -> Plan:
-    """A timed plan with starts improved by justification; one in which transfers share links stays as it is.
-
-    Args:
-        budget: as in :func:`dispatch`.
-    """
-    assert plan.start_s is not None and plan.finish_s is not None, "timed"
-    problem = SchedulingProblem.of(plan, np.arange(plan.transfer_count))
-    if not np.allclose(plan.finish_s - plan.start_s, problem.seconds, rtol=1e-6, atol=0.0):
-        return plan
-    limits = Limits(ROUNDS, (budget or Budget()).with_costs(COSTS))
-    release_s = plan.workload.chunk_start_s[plan.chunk]
-    return settled(
-        plan, problem.justified(plan.start_s, release_s, NEAR * busiest_link_s(plan), limits), problem.seconds
-    )
-
-
 def busiest_link_s(plan: Plan, rows: Int64 | None = None) -> float:
     """Seconds for which the busiest link carries these transfers (by default all): no order of them ends sooner."""
     size = np.zeros(plan.transfer_count)

@@ -23,7 +23,7 @@ from ...model.plan import Plan
 from ...model.topology import Topology
 from ...schedule.best import best, completion_s, preference_s
 from ...schedule.cutting import BYTES_DECIDE, each_alone_s, messages_cost, powers_up_to, share_of_bytes
-from ...schedule.dispatch import dispatch, justify
+from ...schedule.dispatch import dispatch
 from ...schedule.inversion import plan_in_phases
 from ...schedule.moments import for_messages
 from ...schedule.multicast import tree_work
@@ -50,13 +50,6 @@ QUICK_TRIES, QUICK_SHARE = 6, 20
 MOST_LOOKS, QUICK_LOOKS_SHARE = 2e7, 60
 """Pipes that may be looked at to improve the order of deliveries where messages cost; of the first solutions with each
 number of parts a QUICK_LOOKS_SHARE-th."""
-
-TRIES_OF_FEW_PARTS = 24
-"""The same where messages cost, so that few parts are the best: with few parts one try differs much from another."""
-
-COUNTS_SEARCHED = 3
-"""Numbers of parts that are searched further where messages cost. Few parts leave much to chance: with one number
-AllReduce on uneven networks ends up to 1.09 times as late, with four the same (benchmarks/messages.py)."""
 
 LATENCY_COUNTS = 0.2
 """Share of the bound that the longest path's latency takes from which exchanges are tried before matchings."""
@@ -176,16 +169,16 @@ class _Stages:
                 return self.best
         if finer_pay:
             self.try_matchings(self.part_counts)
-        for plan in self.hopeful_matchings if self.sums_for_all else ():
+        if self.sums_for_all and (plan := self.hopeful_matching):
             self.try_overlap(plan)
             self.try_swapped_trees(plan)
         if self.may_exchange and not exchanges_first:
             self.try_exchanges()
             if self.good_enough:
                 return self.best
-        for plan in self.hopeful_matchings:
+        if plan := self.hopeful_matching:
             self.try_long_search(plan)
-        return self.justified()
+        return self.best
 
     def try_exchanges(self) -> None:
         """Exchanges of an AllReduce; where hops decide walks and hubs come first, else clusters do."""
@@ -213,7 +206,6 @@ class _Stages:
             Whether finer parts may still pay.
         """
         budget, others_s = self.request.budget, min([self.request.others_s, *map(completion_s, self.plans)])
-        tries = TRIES_OF_FEW_PARTS if messages_cost(self.request.topology) else QUICK_TRIES
         steps = self.steps_of_few_tries
         ends_s = [completion_s(plan) for plan in self.matchings]
         for count in counts:
@@ -227,7 +219,7 @@ class _Stages:
                 return False
             self.request.tell(len(ends_s), len(ends_s) + 1, f"{count:g} parts")
             spent = budget.spent
-            plan = _match(self.request, count, self.with_few_tries(tries))
+            plan = _match(self.request, count, self.with_few_tries(QUICK_TRIES))
             steps = 2 * (budget.spent - spent)
             self.matchings.append(plan)
             ends_s.append(completion_s(plan))
@@ -298,13 +290,6 @@ class _Stages:
             if self.sums_for_all and completion_s(longer) < completion_s(plan):
                 self.try_overlap(longer)
 
-    def justified(self) -> Plan:
-        """The best plan, its starts improved by justification if it is small enough."""
-        count = self.best.transfer_count
-        if 0 < count <= self.search.work and self.request.budget.allows(order=count):
-            return justify(self.best, self.request.budget)
-        return self.best
-
     @property
     def best(self) -> Plan:
         return best([*self.matchings, *self.plans])
@@ -323,11 +308,10 @@ class _Stages:
         )
 
     @property
-    def hopeful_matchings(self) -> list[Plan]:
-        """The best matching, where messages cost some of the best; none that another plan is far ahead of."""
-        count = COUNTS_SEARCHED if messages_cost(self.request.topology) else 1
-        chosen = sorted(self.matchings, key=preference_s)[:count]
-        return [plan for plan in chosen if completion_s(plan) < HOPEFUL * min(self.best_s, self.request.others_s)]
+    def hopeful_matching(self) -> Plan | None:
+        """The best matching, unless another plan is far ahead of it."""
+        chosen = min(self.matchings, key=preference_s)
+        return chosen if completion_s(chosen) < HOPEFUL * min(self.best_s, self.request.others_s) else None
 
     @cached_property
     def sums_for_all(self) -> bool:
