@@ -187,6 +187,14 @@ def test_no_matching_ends_before_its_bound(seed):
         assert matching.least_s <= found[-1].max() * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("effort", ["0.0001", "0.003", "0.01"])
+def test_little_effort_may_go_into_exchanges_alone(effort):
+    net, load = work("allreduce", "torus:4x4?message=20us", 1000)
+    plan = run_planner("greedy", net, load, effort=effort)
+    assert verify(plan).ok
+    assert simulate(plan).completion_s <= 2 * bounds(net, load)[0].seconds
+
+
 def test_without_time_there_is_still_a_plan_and_it_says_so():
     net, load = work("allreduce", "dgx1", 10**6)
     hurried = run_planner("greedy", net, load, time_limit_s=0.0)

@@ -309,9 +309,9 @@ class _Stages:
 
     @property
     def hopeful_matching(self) -> Plan | None:
-        """The best matching, unless another plan is far ahead of it."""
-        chosen = min(self.matchings, key=preference_s)
-        return chosen if completion_s(chosen) < HOPEFUL * min(self.best_s, self.request.others_s) else None
+        """The best matching, if there is one and no other plan is far ahead of it."""
+        enough_s = HOPEFUL * min(self.best_s, self.request.others_s)
+        return min((plan for plan in self.matchings if completion_s(plan) < enough_s), key=preference_s, default=None)
 
     @cached_property
     def sums_for_all(self) -> bool:
